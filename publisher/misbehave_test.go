@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -105,6 +107,8 @@ func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	b := newFixture(t)
 	o := b.options()
 	o.ShutdownTimeout = 50 * time.Millisecond
+	var log loggingtest.Buffer
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	started, end := make(chan struct{}), make(chan struct{})
 	defer close(end)
 	stop := b.run(o, func(context.Context, *jobs.Job) error {
@@ -117,6 +121,9 @@ func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	stop()
 	if got := b.get(j.ID); got.Status != jobs.Pending || got.RescheduleCount != 0 {
 		t.Errorf("it is %s, rescheduled %d times", got.Status, got.RescheduleCount)
+	}
+	if line := log.String(); strings.Count(line, "handlers still run") != 1 || !strings.Contains(line, j.ID) {
+		t.Errorf("the handler that still runs is not named: %s", line)
 	}
 }
 
