@@ -79,6 +79,9 @@ func (r *readiness) report(ctx context.Context) health.Report {
 		if queues, err = readQueues(ctx, rdb, ns, statuses); err != nil {
 			out.Redis = causeOf(err.Error())
 			unready("Redis: " + out.Redis)
+		} else if e, err := store.ReadEviction(ctx, rdb); err == nil {
+			// The worker stays ready: it works, and to end all workers would mend no Redis.
+			out.RedisWarning = e.Problem()
 		}
 	}
 	if worker == nil {

@@ -63,7 +63,7 @@ func repaired(f doctor.Finding) string {
 	switch {
 	case f.Repaired:
 		return "yes"
-	case f.Kind == doctor.KindPaused:
+	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindEvicted:
 		return "-"
 	}
 	return "no"

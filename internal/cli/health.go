@@ -115,6 +115,9 @@ func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []b
 func (r *rows) addHealth(report health.Report) {
 	r.add("status", report.Status)
 	r.add("redis", report.Redis)
+	if report.RedisWarning != "" {
+		r.add("warning", report.RedisWarning)
+	}
 	destinations := slices.Clone(report.Destinations)
 	slices.SortStableFunc(destinations, func(a, b health.Destination) int { // the worst first
 		return strings.Compare(unreachable(b), unreachable(a))

@@ -50,7 +50,18 @@ func (o Options) withDefaults() Options {
 func Run(ctx context.Context, rdb redis.UniversalClient, o Options) (*Report, error) {
 	s := NewSweeper(rdb, o)
 	r, _, err := s.portion(ctx, 0)
-	return r, err
+	if err != nil {
+		return r, err
+	}
+	// Where INFO is forbidden, it is not known.
+	if e, err := store.ReadEviction(ctx, rdb); err == nil && e.Problem() != "" {
+		kind := KindEvicted
+		if e.May() {
+			kind = KindEvicts
+		}
+		r.Findings = append([]Finding{{Kind: kind, Count: max(1, int(e.Evicted)), Detail: e.Problem()}}, r.Findings...)
+	}
+	return r, nil
 }
 
 // Sweeper is Run in portions, for workers. It is not safe for concurrent use.

@@ -27,7 +27,7 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for kinds that need an operator: KindNoWorker,
-	// KindUnreached, KindPaused, KindDiffer, KindForeign and KindUnreadable.
+	// KindUnreached, KindPaused, KindDiffer, KindForeign, KindEvicts, KindEvicted and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -63,6 +63,8 @@ const (
 	KindNoWorker   = "no_worker"      // jobs of a destination that no worker serves
 	KindUnreached  = "unreachable"    // jobs of a destination that no worker reaches
 	KindDiffer     = "workers_differ" // workers that are configured differently, or a clock that is wrong
+	KindEvicts     = "redis_evicts"   // Redis drops keys when its memory is full
+	KindEvicted    = "redis_evicted"  // Redis has dropped keys since its start, and drops none any more
 	KindPaused     = "paused"         // jobs of a destination that an operator has paused
 )
 
@@ -96,7 +98,8 @@ var details = map[string]string{
 }
 
 // reported are the kinds that are never repaired.
-var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindDiffer: true, KindForeign: true}
+var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindDiffer: true, KindForeign: true,
+	KindEvicts: true, KindEvicted: true}
 
 // Repairable reports whether a run that is not dry repairs the finding.
 func (f Finding) Repairable() bool { return !reported[f.Kind] }

@@ -45,6 +45,9 @@ type Report struct {
 	Reason string `json:"reason,omitempty"`
 	// Redis is "ok", or what is wrong with it.
 	Redis string `json:"redis"`
+	// RedisWarning is what endangers the jobs in Redis: it may drop keys, or has done so. It does
+	// not make the worker unready.
+	RedisWarning string `json:"redis_warning,omitempty"`
 	// Destinations that the worker serves.
 	Destinations []Destination `json:"destinations"`
 }

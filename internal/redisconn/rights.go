@@ -98,13 +98,6 @@ func CheckRights(ctx context.Context, client redis.UniversalClient, namespace st
 	return nil
 }
 
-// mayAsk reports whether the user may run a command, and true where Redis cannot answer that.
-// What is refused stands in the server's ACL LOG, where people look for attackers.
-func mayAsk(ctx context.Context, client redis.UniversalClient, line string) bool {
-	allowed, err := client.Eval(ctx, rightsSource, nil, line).Int64Slice()
-	return err != nil || len(allowed) != 1 || allowed[0] == 1
-}
-
 // sample is a name that a pattern of keys or channels allows.
 func sample(pattern string) string { return strings.TrimRight(pattern[1:], "*") }
 

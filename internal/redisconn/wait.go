@@ -189,14 +189,16 @@ const (
 func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, maxPing)
 	defer cancel()
-	info, err := client.Info(ctx, "server").Result()
-	if err != nil {
-		return nil // not permitted or not implemented
-	}
 	fields := map[string]string{}
-	for line := range strings.Lines(info) {
-		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
-			fields[name] = value
+	for _, section := range []string{"server", "memory"} { // Redis 6.2 takes one at a time
+		info, err := client.Info(ctx, section).Result()
+		if err != nil {
+			return nil // not permitted or not implemented
+		}
+		for line := range strings.Lines(info) {
+			if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
+				fields[name] = value
+			}
 		}
 	}
 	switch mode := fields["redis_mode"]; {
@@ -208,12 +210,8 @@ func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger
 	if version := fields["redis_version"]; tooOld(version) {
 		return fmt.Errorf("redisconn: Redis %s at %s is too old; use %d.%d or later", version, addr, minMajor, minMinor)
 	}
-	const setting = "maxmemory-policy"
-	if !mayAsk(ctx, client, "config get") {
-		return nil
-	}
-	config, err := client.ConfigGet(ctx, setting).Result()
-	if policy := config[setting]; err == nil && policy != "" && policy != "noeviction" {
+	// Also without maxmemory, which may be set later. CONFIG GET is often forbidden.
+	if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		log.WarnContext(ctx, "Redis may drop jobs when its memory is full; set its maxmemory-policy to noeviction",
 			"addr", addr, "maxmemory_policy", policy)
 	}

@@ -46,6 +46,10 @@ var (
 
 	upDesc = gauge("tidegate_redis_up",
 		"1 if Redis has answered to this process.")
+	evictedDesc = gauge("tidegate_redis_evicted_keys",
+		"Keys that Redis has dropped since its start because its memory was full; missing where INFO is forbidden.")
+	evictsDesc = gauge("tidegate_redis_evicts",
+		"1 if Redis drops keys when its memory is full: it has a maxmemory, and its maxmemory-policy is not noeviction; missing where INFO is forbidden.")
 	jobsDesc = gauge("tidegate_jobs",
 		"Jobs in Redis by status.", "destination", "status")
 	readyDesc = gauge("tidegate_jobs_ready",
@@ -72,7 +76,7 @@ var (
 
 var fleetDescs = []*prometheus.Desc{
 	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
-	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
+	upDesc, evictedDesc, evictsDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
 	allowedDesc, usedDesc, confidenceDesc, windowDesc,
 }
 
@@ -90,6 +94,7 @@ type fleet struct {
 	unserved  []jobs.Unserved
 	limits    []breaker.Limits
 	up        bool
+	eviction  *store.Eviction // nil if it is not known
 }
 
 // survey is what was read of one destination.
@@ -185,6 +190,10 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
 	surveys, unserved, limits, up := f.read()
 	send(upDesc, number(up))
+	if e := f.evictionOf(up); e != nil {
+		send(evictedDesc, float64(e.Evicted))
+		send(evictsDesc, number(e.May()))
+	}
 	for _, l := range limits {
 		collectLimits(send, l)
 	}
@@ -304,6 +313,16 @@ func (f *fleet) read() (surveys []survey, unserved []jobs.Unserved, limits []bre
 	return f.last, f.unserved, f.limits, f.up
 }
 
+// evictionOf is what was read last of what Redis drops; nil if Redis does not answer.
+func (f *fleet) evictionOf(up bool) *store.Eviction {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !up {
+		return nil
+	}
+	return f.eviction
+}
+
 // refresh reads what Redis holds, and ends with the client's own timeouts at the latest.
 func (f *fleet) refresh(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.o.Timeout)
@@ -327,8 +346,13 @@ func (f *fleet) refresh(done chan struct{}) {
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
 	}
+	var eviction *store.Eviction
+	if e, err := store.ReadEviction(ctx, f.o.Redis); err == nil {
+		eviction = &e
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.eviction = eviction
 	f.last, f.unserved, f.limits, f.up, f.readAt, f.reading = surveys, unserved, limits, up, time.Now(), nil
 	close(done)
 }
