@@ -24,7 +24,7 @@ type counters struct {
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
 
-	fromZero []*fromZero // all of these but retries and alerts
+	fromZero []*fromZero // all of these but alerts
 }
 
 func newCounters() counters {
@@ -87,6 +87,7 @@ func newCounters() counters {
 		newFromZero(c.rescheduled.MetricVec, reasons...),
 		newFromZero(c.incidents.MetricVec, causes...),
 		newFromZero(c.doubtful.MetricVec, publisher.DoubtError, publisher.DoubtLimit),
+		newFromZero(c.retries.MetricVec, attempts...),
 	}
 	for _, v := range []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck, c.rulesFailed} {
 		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
@@ -98,14 +99,14 @@ func newCounters() counters {
 }
 
 func (c *counters) all() []prometheus.Collector {
-	out := []prometheus.Collector{c.retries, c.alertsSent, c.alertsFailed}
+	out := []prometheus.Collector{c.alertsSent, c.alertsFailed}
 	for _, z := range c.fromZero {
 		out = append(out, z)
 	}
 	return out
 }
 
-// reasons, causes and statuses are all values of these labels.
+// reasons, causes, statuses and attempts are all values of these labels.
 var (
 	reasons = []string{
 		publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable,
@@ -116,6 +117,7 @@ var (
 		breaker.CauseOutage, breaker.CauseLearned, breaker.CauseManual,
 	}
 	statuses = []string{string(jobs.Completed), string(jobs.Failed), string(jobs.Cancelled)}
+	attempts = []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"} // of attemptLabel
 )
 
 // deliveries are the receivers and kinds of an alerts.Delivery. This package does not import

@@ -88,6 +88,9 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	for _, reason := range []string{"breaker", "rate_limited", "publisher", "unreachable", "credentials", "outage"} {
 		want[`jobs_rescheduled_total{reason="`+reason+`"}`] = 0
 	}
+	for _, attempt := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"} {
+		want[`job_retries_total{attempt="`+attempt+`"}`] = 0
+	}
 	for _, labels := range []string{
 		`kind="message",receiver="slack"`, `kind="update",receiver="slack"`, `kind="message",receiver="webhook"`,
 		`kind="trigger",receiver="pagerduty"`, `kind="resolve",receiver="pagerduty"`,
