@@ -57,7 +57,7 @@ func TestRulesAskForWhatIsThere(t *testing.T) {
 
 // commands are the verbs of tidegate that change nothing or are safe to name in an alert.
 var commands = []string{
-	"breaker get", "breaker incidents", "breaker list", "list", "stats", "queue resume", "alerts test", "config check",
+	"breaker get", "breaker incidents", "breaker list", "list", "stats", "queue resume", "alerts test", "config check", "doctor",
 }
 
 func TestAlertsNameACommand(t *testing.T) {

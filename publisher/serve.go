@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -152,12 +151,6 @@ func (s *server) shutdown() {
 	s.asynq.Stop()
 	s.asynq.Shutdown()
 	s.awaitHandlers(requeue)
-	var still []string
-	s.worker.Running(func(id, queue string, _ []byte, _ time.Time) { still = append(still, queue+" "+id) })
-	if len(still) > 0 {
-		o.Logger.Error("handlers still run although their contexts have ended; their jobs run again when their leases end",
-			"handlers", len(still), "jobs", strings.Join(still[:min(len(still), 10)], " "))
-	}
 	s.worker.Finish()
 	closeAll(s.destinations)
 }

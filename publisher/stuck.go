@@ -42,7 +42,9 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 	defer func() {
 		if reports > 0 {
 			d.stuck.Add(-1)
-			d.log.Warn("a stuck handler has ended", "job", job.ID, "returned", returned, "after", time.Since(since).Round(time.Millisecond))
+		}
+		if reports > 0 && returned {
+			d.log.Warn("a stuck handler has ended", "job", job.ID, "after", time.Since(since).Round(time.Millisecond))
 		}
 	}()
 	for {
@@ -50,6 +52,7 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 		case err := <-done:
 			return true, err
 		case <-d.stopped:
+			d.log.Error("a handler still runs although the worker has stopped; its job runs again elsewhere", "job", job.ID, "for", time.Since(since).Round(time.Millisecond))
 			return false, errAbandoned
 		case <-timer.C:
 		}
