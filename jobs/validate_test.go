@@ -315,7 +315,7 @@ func TestValidNames(t *testing.T) {
 // Headers by which servers trust a caller are refused, and others that look like them are not.
 func TestHeadersThatServersTrust(t *testing.T) {
 	t.Parallel()
-	for _, name := range strings.Fields(`
+	for name := range strings.FieldsSeq(`
 		True-Client-IP CF-Connecting-IP CF-Connecting-IPv6 CF-Ray CF-Access-Jwt-Assertion X-Remote-User X-Remote-Group X-Remote-Extra-Scopes
 		Remote-User Remote-Groups X-Remote-IP X-Remote-Addr X-Client-IP Client-IP X-Cluster-Client-Ip X-Originating-IP X-Host X-HTTP-Host-Override
 		Proxy Proxy-Authorization Proxy-Foo X-Proxy-User X-Envoy-External-Address X-Envoy-Original-Path X-Forwarded X-Forwarded-For x-forwarded-user
@@ -333,7 +333,7 @@ func TestHeadersThatServersTrust(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, name := range strings.Fields(`
+	for name := range strings.FieldsSeq(`
 		X-Request-Id X-Correlation-Id X-Goog-Upload-Command X-Goog-User-Project X-Goog-Api-Client X-Amz-Date X-Amz-Target X-Amzn-Trace-Id X-Ms-Client-Request-Id X-Ms-Version
 		X-GitHub-Api-Version X-Auth-Token X-Auth-Key X-Client-Id X-Client-Version X-Client-Name X-User-Id X-User-Agent PSU-IP-Address X-FAPI-Customer-IP-Address
 		X-Original X-Realm Remote X-Hosted-By X-HTTP-Accept Content-Type Accept If-Match Prefer Range Notion-Version Stripe-Account X-Api-Key

@@ -231,7 +231,7 @@ func TestDependencyOfAHandlerIsNotTheDestination(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
 		if err == nil {
 			resp.Body.Close()
 		}

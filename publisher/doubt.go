@@ -206,11 +206,12 @@ func (s *doubts) add(d doubt, job string, status int, now time.Time) {
 	if !s.logged.Allow(d.kind) {
 		return
 	}
-	message := "a response of 2xx looks like an error, and its job completed; an answer rule would fail such jobs"
+	log := s.log.With("job", job, "status", status, "sign", d.sign, "rule", d.rule, "responses", count)
 	if d.kind == DoubtLimit {
-		message = "a response names a rate limit, and its job failed; an answer rule would hold such jobs"
+		log.Warn("a response names a rate limit, and its job failed; an answer rule would hold such jobs")
+		return
 	}
-	s.log.Warn(message, "job", job, "status", status, "sign", d.sign, "rule", d.rule, "responses", count)
+	log.Warn("a response of 2xx looks like an error, and its job completed; an answer rule would fail such jobs")
 }
 
 // doubtFor is how long a doubt is shown after its last response.

@@ -76,6 +76,7 @@ type settings struct {
 	retention   time.Duration // 0: the publisher's
 	kept        int           // bytes of a response's body
 	alike       map[string]string
+	shortProbe  bool
 }
 
 // HandleOption changes how a destination is served.
@@ -83,6 +84,10 @@ type HandleOption func(*settings)
 
 // Concurrency is the maximum of concurrent calls of this process, at least 1. Default 10.
 func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency = n } }
+
+// ShortProbe accepts a ProbeTimeout of the breaker below the timeout, which Handle refuses otherwise: a second
+// call may begin beside a slow probe. For configurations whose operator has been warned.
+func ShortProbe() HandleOption { return func(s *settings) { s.shortProbe = true } }
 
 // Timeout bounds one call. Default 30 s; positive.
 func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }

@@ -108,7 +108,8 @@ func TestHTTPQueryOfTheDestinationHasOneValue(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, nil)
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1?api%5Fkey=abc&v=2&flag"})
-	for _, query := range []string{"api_key=x", "a=b&api_key=", "api_key", "%61pi_key=x", "api%5fkey=x", "v=3", "a=1&v=2", "flag=1",
+	for _, query := range []string{
+		"api_key=x", "a=b&api_key=", "api_key", "%61pi_key=x", "api%5fkey=x", "v=3", "a=1&v=2", "flag=1",
 		"API_KEY=x", "api_key[]=x", "api_key%5B%5D=x", "api_key[0]=x", "api_key[a][b]=x", "+api_key=x", "%20api_key=x", "api_key+=x", "%09api_key=x", "api.key=x",
 		"api+key=x", "api[key=x", "api%255Fkey=x", "api%25255fkey=x", "api_key%00=x", "api_key%00a=x", "V=3", "Flag", "api%EF%BC%BFkey=x", "a=1&Api_Key[]=x",
 	} {

@@ -191,7 +191,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s.breaker.Destination, s.breaker.MaxInFlight = "checked-above", 0
 	if s.breaker.ProbeTimeout == 0 {
 		s.breaker.ProbeTimeout = max(0, s.timeout) + 5*time.Second
-	} else if s.breaker.ProbeTimeout > 0 && s.breaker.ProbeTimeout < s.timeout {
+	} else if s.breaker.ProbeTimeout > 0 && s.breaker.ProbeTimeout < s.timeout && !s.shortProbe {
 		errs = append(errs, fmt.Errorf("ProbeTimeout is %s, shorter than the timeout (%s): a second call could begin beside the probe", s.breaker.ProbeTimeout, s.timeout))
 	}
 	if err := s.breaker.Validate(); err != nil {

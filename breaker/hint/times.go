@@ -224,7 +224,7 @@ func date(s string) (t time.Time, exact, ok bool) {
 	}
 	var words []string
 	offset, zoned := 0, false
-	for _, word := range strings.Fields(strings.ReplaceAll(s, ", ", " ")) {
+	for word := range strings.FieldsSeq(strings.ReplaceAll(s, ", ", " ")) {
 		m := zone.FindStringSubmatch(word)
 		if m == nil {
 			words = append(words, strings.TrimSuffix(word, ","))

@@ -244,6 +244,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
 			publisher.Breaker(breakerOptions(d)),
+			publisher.ShortProbe(), // config warns of it
 			publisher.Setting("preset", d.Preset),
 			publisher.Setting("URL", d.Method+" "+d.URL),
 			publisher.Setting("key pattern", d.KeyPattern),

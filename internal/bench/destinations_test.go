@@ -219,9 +219,14 @@ func percentile(values []float64, p int) float64 {
 
 func reportDestinations(p destinationsPlan, figures []destinationsFigures) string {
 	rows := [][]string{
-		{"destinations of one worker"}, {"Redis commands a second, idle"}, {"connections to Redis, idle"},
-		{"goroutines, idle"}, {"memory (RSS), idle"}, {"start of the process until its first call"},
-		{"job enqueued at an idle worker until its call, p50 / p99"}, {"job with a due time, lateness of its call, p50 / p99"},
+		{"destinations of one worker"},
+		{"Redis commands a second, idle"},
+		{"connections to Redis, idle"},
+		{"goroutines, idle"},
+		{"memory (RSS), idle"},
+		{"start of the process until its first call"},
+		{"job enqueued at an idle worker until its call, p50 / p99"},
+		{"job with a due time, lateness of its call, p50 / p99"},
 		{count(float64(p.drained)) + " jobs over all destinations"},
 	}
 	for i, f := range figures {

@@ -124,13 +124,13 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 		}
 		r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), detail)
 	}
-	lines := ""
+	var lines strings.Builder
 	for _, name := range known {
 		if n := closed[name] - mostClosedKeys; n > 0 {
-			lines += plural(n, "other key", "other keys") + " of " + name + " met a limit and can be called; all: -o json\n"
+			lines.WriteString(plural(n, "other key", "other keys") + " of " + name + " met a limit and can be called; all: -o json\n")
 		}
 	}
-	return r.printWith(p, lines)
+	return r.printWith(p, lines.String())
 }
 
 // boolOrder orders false before true.

@@ -3,8 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
-	"github.com/tidegate/tidegate/internal/text"
 	"strings"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Where a value came from, as Print and Document show it.

@@ -14,7 +14,7 @@ import (
 // What is not a regular file is an error that names the variable, and never a hang.
 func TestSpecialFiles(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "special") // a socket's path is short
+	dir, err := os.MkdirTemp("", "special") //nolint:usetesting // a socket's path is short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestSpecialFiles(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("unix", socket) //nolint:noctx // it is at hand
+	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,8 +98,10 @@ var details = map[string]string{
 }
 
 // reported are the kinds that are never repaired.
-var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindDiffer: true, KindForeign: true,
-	KindEvicts: true, KindEvicted: true}
+var reported = map[string]bool{
+	KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindDiffer: true, KindForeign: true,
+	KindEvicts: true, KindEvicted: true,
+}
 
 // Repairable reports whether a run that is not dry repairs the finding.
 func (f Finding) Repairable() bool { return !reported[f.Kind] }

@@ -84,7 +84,7 @@ func TestResyncFindsJobWithoutMessage(t *testing.T) {
 			w := NewWorker(s.rdb, WorkerOptions{}, e)
 			e.run.start(w.ready)
 			defer w.Finish()
-			defer w.CloseGate(context.Background()) //nolint:errcheck // of the end
+			defer w.CloseGate(context.Background())
 			e.Wake()
 			redistest.Eventually(t, "the worker is idle", func() bool { return !e.run.awake() })
 			late := &lateReply{of: of.late, came: make(chan struct{}), goOn: make(chan struct{})}

@@ -67,7 +67,8 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	keys := []breaker.Status{
-		{}, open(breaker.CauseHint, breaker.CauseHint), open(breaker.CauseOutage, breaker.CauseOutage), open(breaker.CauseProbe, breaker.CauseThreshold),
+		{},
+		open(breaker.CauseHint, breaker.CauseHint), open(breaker.CauseOutage, breaker.CauseOutage), open(breaker.CauseProbe, breaker.CauseThreshold),
 		open(breaker.CauseCredentials, breaker.CauseCredentials), open(breaker.CauseOutage, breaker.CauseOutage),
 	}
 	if got, want := explain.Conditions(keys), "1 key has no valid token, 2 keys are down, 2 keys are rate limited"; got != want {

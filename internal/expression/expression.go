@@ -198,7 +198,7 @@ func configsOf(o Options) *sync.Pool {
 func (o Options) key() string {
 	key := make([]byte, 0, 100)
 	for _, name := range slices.Sorted(maps.Keys(o.Vars)) {
-		key = append(append(key, name...), byte('0'+o.Vars[name]), ' ')
+		key = append(append(key, name...), byte('0'+o.Vars[name]&0x7f), ' ')
 	}
 	key = strconv.AppendBool(key, o.Bool)
 	return string(strconv.AppendBool(key, o.Untrusted))

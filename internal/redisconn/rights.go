@@ -12,8 +12,8 @@ import (
 // Rights that workers and commands need, as rules of an ACL. Those of connecting are
 // not among them: without them there is no connection to ask on.
 var (
-	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +get +mget +set +setex +incr +incrby +decrby
-		+hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +hvals
+	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +pttl +unlink +get +mget +set +setex +incr +incrby +decrby
+		+hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hscan +hset +hsetnx +hvals
 		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
 		+zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zrevrange +zrevrank +zscan +zscore

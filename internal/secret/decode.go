@@ -40,7 +40,7 @@ func decode(text string) (d decoded, ok bool) {
 	}
 	d = decoded{text: []byte(text), from: make([]int32, len(text)), to: make([]int32, len(text))}
 	for i := range len(text) {
-		d.from[i], d.to[i] = int32(i), int32(i)+1 //nolint:gosec // texts are bounded
+		d.from[i], d.to[i] = int32(i), int32(i)+1
 	}
 	for range decodings {
 		next := decoded{}
@@ -68,18 +68,18 @@ func unescape(t []byte) (plain []byte, n int) {
 			}
 		case 'x':
 			if v, ok := hex(t, 2, 4); ok {
-				return []byte{byte(v)}, 4
+				return []byte{byte(v & 0xff)}, 4
 			}
 		case '/', '"', '\'', '\\', '`':
 			return t[1:2], 2
 		}
 	case t[0] == '%' && len(t) > 2:
 		if v, ok := hex(t, 1, 3); ok {
-			return []byte{byte(v)}, 3
+			return []byte{byte(v & 0xff)}, 3
 		}
 		if t[1] == 'u' || t[1] == 'U' {
 			if v, ok := hex(t, 2, 6); ok {
-				return utf8.AppendRune(nil, rune(v)), 6
+				return utf8.AppendRune(nil, v), 6
 			}
 		}
 	case t[0] == '&' && len(t) > 2:
@@ -98,8 +98,8 @@ func unescape(t []byte) (plain []byte, n int) {
 func unicodeEscape(t []byte) (r rune, n int) {
 	if len(t) > 3 && t[2] == '{' {
 		if end := slices.Index(t[:min(len(t), longestEntity)], '}'); end > 3 {
-			if v, err := strconv.ParseUint(string(t[3:end]), 16, 32); err == nil {
-				return rune(v), end + 1
+			if v, ok := hex(t, 3, end); ok {
+				return v, end + 1
 			}
 		}
 		return 0, 0
@@ -108,20 +108,20 @@ func unicodeEscape(t []byte) (r rune, n int) {
 	if !ok {
 		return 0, 0
 	}
-	if utf16.IsSurrogate(rune(v)) && len(t) >= 12 && t[6] == '\\' {
+	if utf16.IsSurrogate(v) && len(t) >= 12 && t[6] == '\\' {
 		if low, ok := hex(t, 8, 12); ok {
-			return utf16.DecodeRune(rune(v), rune(low)), 12
+			return utf16.DecodeRune(v, low), 12
 		}
 	}
-	return rune(v), 6
+	return v, 6
 }
 
-func hex(t []byte, from, to int) (uint64, bool) {
+func hex(t []byte, from, to int) (rune, bool) {
 	if len(t) < to {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(string(t[from:to]), 16, 32)
-	return v, err == nil && t[from] != '+' && t[from] != '-'
+	v, err := strconv.ParseInt(string(t[from:to]), 16, 32)
+	return rune(v), err == nil && t[from] != '+' && t[from] != '-'
 }
 
 // span is a part of a text.

@@ -54,7 +54,7 @@ func embedded(v reflect.Value) (redis.UniversalClient, bool) {
 	}
 	for f, value := range v.Fields() {
 		if f.Anonymous && f.IsExported() && f.Type.Implements(clientType) {
-			client, _ := value.Interface().(redis.UniversalClient) // nil if the interface is
+			client, _ := reflect.TypeAssert[redis.UniversalClient](value) // nil if the interface is
 			return client, true
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/text"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // problem is a setting that cannot be used. Its text quotes no value that could be secret.
