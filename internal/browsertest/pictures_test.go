@@ -177,6 +177,7 @@ func TestPicturesOfRecovery(t *testing.T) {
 	if _, err := permit.Report(t.Context(), breaker.Success()); err != nil {
 		t.Fatal(err)
 	}
+	s.enqueue(jobs.New("shop", 1)) // without any job it is shown as closed
 	b.draw("recovering-overview", "/", "Recovering")
 	b.draw("recovering-breaker", "/breakers/shop", "at a time at most")
 	b.quiet()
