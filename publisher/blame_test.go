@@ -161,7 +161,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 	b := newFixture(t)
 	a := newAPI(t, nil)
 	parent := b.enqueue()
-	list, err := json.Marshal(make([]int, 4000))
+	list, err := json.Marshal(make([]int, 5000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 	b.want(publisher.Completed)
 	stop()
 	expensive := func(i int) *jobs.Job {
-		text := strings.Repeat(`{{ count(parents["`+parent.ID+`"], # == 1 || # == 2 || # == 3 || # == 4) }} `, 100)
+		text := strings.Repeat(`{{ count(parents["`+parent.ID+`"], # == 1`+strings.Repeat(` || # == 1`, 30)+`) }} `, 100)
 		payload, err := json.Marshal(map[string]any{"text": text, "i": i})
 		if err != nil {
 			t.Fatal(err)
@@ -183,11 +183,13 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 		}
 		return job
 	}
+	// Long enough to begin on a busy machine, and far too short for the expressions.
+	const hurry = 250 * time.Millisecond
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
 	for i := range hurried {
 		expensive(i)
 	}
-	stop = b.run(b.options(), h.Publish, publisher.Concurrency(hurried), publisher.Timeout(5*time.Millisecond))
+	stop = b.run(b.options(), h.Publish, publisher.Concurrency(hurried), publisher.Timeout(hurry))
 	for range hurried {
 		e := b.event()
 		if e.Result != publisher.FailedFinal || e.Called || !strings.Contains(e.LastError, "the expressions in {{ }} were not evaluated within") {
@@ -209,7 +211,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 		if job.ID != slow.ID {
 			return h.Publish(ctx, job)
 		}
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		ctx, cancel := context.WithTimeout(ctx, hurry)
 		defer cancel()
 		return h.Publish(ctx, job)
 	}), publisher.Concurrency(1), rules(time.Hour))
