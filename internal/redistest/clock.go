@@ -32,7 +32,7 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 	if err := os.WriteFile(source, []byte(clockShim), 0o600); err != nil {
 		return nil, fmt.Errorf("redistest: write the shim: %w", err)
 	}
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil { //nolint:noctx // it takes a second
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("redistest: compile the shim (run `make cc`): %w\n%s", err, out)
 	}
 	return os.ReadFile(library)
