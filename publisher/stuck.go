@@ -52,6 +52,11 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 		case err := <-done:
 			return true, err
 		case <-d.stopped:
+			select {
+			case err := <-done: // it returned at the same time
+				return true, err
+			default:
+			}
 			d.log.Error("a handler still runs although the worker has stopped; its job runs again elsewhere", "job", job.ID, "for", time.Since(since).Round(time.Millisecond))
 			return false, errAbandoned
 		case <-timer.C:
