@@ -124,8 +124,9 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 		}
 	}
 	t.Logf("%d commands in %.1f s with %d jobs waiting: %v", total, took, n, stats)
-	if perSecond := float64(total) / took; perSecond > 22 {
-		t.Errorf("%.1f commands per second while the breaker is open, want at most 22: %v", perSecond, stats)
+	// 21 to 24 with commands of scripts; with more than these 28 it would grow with the jobs that wait.
+	if perSecond := float64(total) / took; perSecond > 28 {
+		t.Errorf("%.1f commands per second while the breaker is open, want at most 28: %v", perSecond, stats)
 	}
 	if rescheduled > concurrency+2 {
 		t.Errorf("%d jobs rescheduled, at most %d were in hand", rescheduled, concurrency)
