@@ -11,7 +11,7 @@ import (
 
 // modelOptions are those of the model's fleet, which is one instance.
 var modelOptions = Options{
-	FailureThreshold: 2, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxCooldown: minute,
+	NoLearning: true, FailureThreshold: 2, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxCooldown: minute,
 	ProbeTimeout: 20 * second, MaxInFlight: 4,
 }
 
