@@ -1,60 +1,11 @@
 package breaker
 
 import (
-	"fmt"
-	"reflect"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
-// validClient returns an error that wraps ErrClient if a breaker cannot be kept through rdb: it is nil
-// or holds a nil pointer, is a redis.Ring, or reads from replicas, or it is a wrapper that embeds
-// such a client. Package internal/store, which must not be imported here, has the same in client.go.
-func validClient(rdb redis.UniversalClient) error {
-	for range 8 { // a wrapper may embed a wrapper
-		v := reflect.ValueOf(rdb)
-		if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return fmt.Errorf("%w: it is nil", ErrClient)
-		}
-		switch c := rdb.(type) {
-		case *redis.Ring:
-			return fmt.Errorf("%w: a redis.Ring spreads the keys of one script over servers that do not share them; use a redis.Client or a redis.ClusterClient", ErrClient)
-		case *redis.Client:
-			if v.Elem().IsZero() {
-				return fmt.Errorf("%w: the redis.Client was not made by redis.NewClient", ErrClient)
-			}
-			return nil
-		case *redis.ClusterClient:
-			if o := c.Options(); o == nil {
-				return fmt.Errorf("%w: the redis.ClusterClient was not made by redis.NewClusterClient", ErrClient)
-			} else if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-				return fmt.Errorf("%w: it reads from replicas, which are behind; leave out ReadOnly, RouteByLatency and RouteRandomly", ErrClient)
-			}
-			return nil
-		}
-		var wraps bool
-		if rdb, wraps = embedded(v); !wraps {
-			return nil
-		}
-	}
-	return nil
-}
-
-// embedded returns the client that a wrapper embeds, and whether it embeds one.
-func embedded(v reflect.Value) (redis.UniversalClient, bool) {
-	if v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
-	if v.Kind() != reflect.Struct {
-		return nil, false
-	}
-	for f, value := range v.Fields() {
-		if f.Anonymous && f.IsExported() && f.Type.Implements(clientType) {
-			client, _ := reflect.TypeAssert[redis.UniversalClient](value) // nil if the interface is
-			return client, true
-		}
-	}
-	return nil, false
-}
-
-var clientType = reflect.TypeFor[redis.UniversalClient]()
+// validClient returns an error that wraps ErrClient if a breaker cannot be kept through rdb, as
+// redispipe.CheckClient says.
+func validClient(rdb redis.UniversalClient) error { return redispipe.CheckClient(rdb, ErrClient) }
