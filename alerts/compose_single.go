@@ -89,7 +89,9 @@ func (p *poisoned) compose(composer) *notice.Notice {
 // overdue is a job that has waited for too long.
 type overdue struct {
 	Destination string
-	Since       time.Time // when the oldest job became available
+	Since       time.Time // since when the oldest job waits
+	Job         string    // its id, "" if unknown
+	Waits       string    // why it waits, if not for its turn
 	Bound       time.Duration
 	At          time.Time
 	Backlog     int
@@ -109,6 +111,9 @@ func (o *overdue) compose(c composer) *notice.Notice {
 	}
 	reason, short, what := o.reason()
 	destination := shellName(o.Destination)
+	if o.Job != "" {
+		what = append([]notice.Command{do("tidegate get " + shellName(o.Job))}, what...)
+	}
 	n.Body = []notice.Block{
 		facts(list...),
 		paragraph(notice.Bold("Likely reason:"), " ", reason),
@@ -144,6 +149,8 @@ func (o *overdue) reason() (sentence, short notice.Text, what []notice.Command) 
 		return join("no worker has served ", name, " for "+span(gone)+"."), plain("no worker has served it for " + span(gone)), start
 	case o.State != breaker.Closed:
 		return join("recovery of ", name, " is being tested: the next call is the probe."), plain("recovery is being tested"), []notice.Command{get}
+	case o.Waits != "":
+		return plain("the oldest job is not in line: " + o.Waits + "."), plain(o.Waits), nil
 	}
 	return plain("the workers cannot keep up: the API answers slowly, or there are too few workers for so many jobs."), plain("workers cannot keep up"),
 		[]notice.Command{act("see what limits it:", "tidegate breaker get "+shell)}

@@ -188,6 +188,8 @@ func examples() []example {
 	held.WorkersSeen, held.State, held.Until = held.At, breaker.Open, afterNoon(20*time.Minute)
 	slow := exampleLate
 	slow.WorkersSeen = slow.At
+	retried := slow
+	retried.Job, retried.Waits = "post-7", "retry 3 of 10 in 5m"
 	back := exampleLost
 	back.Back = afterNoon(3*time.Minute + 2*time.Second)
 	return []example{
@@ -226,6 +228,7 @@ func examples() []example {
 		{"oldest-pending-paused", "", "", noon, paused.compose(c), false},
 		{"oldest-pending-open", "", "", noon, held.compose(c), false},
 		{"oldest-pending-slow", "", "", noon, slow.compose(c), false},
+		{"oldest-pending-retried", "", "", noon, retried.compose(c), false},
 		{"unreachable", "", "", noon, (&unreached{
 			"shop", afterNoon(-2 * time.Minute), afterNoon(0), "dial tcp 203.0.113.9:443: connect: connection refused", 2,
 		}).compose(c), false},

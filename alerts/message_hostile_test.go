@@ -71,7 +71,7 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	list := []*notice.Notice{c.opened(s), c.page(s, span), c.recovered(s), c.reopened(s)}
 	for _, r := range []report{
 		&burst{name, n, span, at, text, key}, &poisoned{name, key, text, n, text, at},
-		&overdue{name, at, span, s.Now, n, s.State, s.Until, flag(12), s.Ended},
+		&overdue{name, at, key, text, span, s.Now, n, s.State, s.Until, flag(12), s.Ended},
 		&redisOutage{text, at, time.Time{}, text}, &redisOutage{text, at, s.Now, text},
 		&unreached{name, at, s.Now, text, n}, &unserved{name, at, s.Now, n}, &undelivered{n, at, text, key},
 	} {

@@ -29,8 +29,8 @@ type Options struct {
 	// 0: they are not.
 	FailedBurst  int
 	FailedWithin time.Duration
-	// OldestPending is how long the job that is next in line may have been waiting
-	// before that is an alert. 0: for ever.
+	// OldestPending is how old the oldest job that waits to run may be before that is an alert;
+	// see jobs.DestinationStats. 0: for ever.
 	OldestPending time.Duration
 	// PublicURL is the base of the links in messages; "": none.
 	PublicURL string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/jobs"
 
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -60,11 +61,27 @@ func (a *Alerts) notifyOverdue(ctx context.Context) error {
 		if s.WorkersSeenAt != nil {
 			late.WorkersSeen = *s.WorkersSeenAt
 		}
+		if late.Job = s.OldestPendingID; late.Job != "" {
+			late.Waits = a.whyItWaits(ctx, late.Job)
+		}
 		if err := a.notifyOnce(ctx, overdueEvery, "overdue", destination, singleJob{Overdue: late}, now); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// whyItWaits returns why a job waits; "" where it only waits for its turn, or that is not known.
+func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
+	job, err := a.client.Get(ctx, id)
+	if err != nil {
+		return ""
+	}
+	w, err := explain.New(a.rdb, a.client).Waiting(ctx, job)
+	if err != nil || w == nil || w.Reason == explain.Queued {
+		return ""
+	}
+	return w.Text
 }
 
 // notifyUnreachable looks for destinations that no worker reaches, if no other worker has

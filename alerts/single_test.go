@@ -232,6 +232,42 @@ func TestOldestPendingJob(t *testing.T) {
 	same(t, "an hour later", 2, len(look(2*time.Hour+2*time.Minute)))
 }
 
+// heartbeat writes the record of a worker that serves the destination shop.
+func (b *harness) heartbeat(name string, unreachable map[string]store.Unreachable) {
+	b.t.Helper()
+	text, err := json.Marshal(store.Worker{
+		StartedAt: start.UnixMilli(), SeenAt: b.now().UnixMilli(), Destinations: []string{"shop"}, Unreachable: unreachable,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.rdb.HSet(b.t.Context(), store.DefaultNamespace.WorkersKey(), name, text).Err(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// The message about an old job that is not in line says what the job waits for.
+func TestWhyTheOldestJobWaits(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1)
+	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.heartbeat("w", nil)
+	for id, at := range map[string]time.Time{"in-line": b.now(), "later": b.now().Add(time.Hour)} {
+		if _, err := client.Enqueue(t.Context(), jobs.New("shop", "x", jobs.ID(id), jobs.At(at))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := b.workers[0]
+	same(t, "of a job in line", "", a.whyItWaits(t.Context(), "in-line"))
+	same(t, "of one that does not exist", "", a.whyItWaits(t.Context(), "gone"))
+	if got := a.whyItWaits(t.Context(), "later"); !strings.HasPrefix(got, "scheduled: starts ") {
+		t.Errorf("of one for later: %q", got)
+	}
+}
+
 // That no worker reaches a destination is notified once, after half a minute; one that does
 // is enough for silence.
 func TestUnreachableDestination(t *testing.T) {
@@ -239,17 +275,11 @@ func TestUnreachableDestination(t *testing.T) {
 	b := newHarness(t, 2)
 	worker := func(name string, unreachable bool) {
 		t.Helper()
-		w := store.Worker{StartedAt: start.UnixMilli(), SeenAt: b.now().UnixMilli(), Destinations: []string{"shop"}}
+		var reach map[string]store.Unreachable
 		if unreachable {
-			w.Unreachable = map[string]store.Unreachable{"shop": {Since: start.UnixMilli(), Problem: "dial tcp: connection refused"}}
+			reach = map[string]store.Unreachable{"shop": {Since: start.UnixMilli(), Problem: "dial tcp: connection refused"}}
 		}
-		text, err := json.Marshal(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), name, text).Err(); err != nil {
-			t.Fatal(err)
-		}
+		b.heartbeat(name, reach)
 	}
 	look := func(after time.Duration, second bool) []string {
 		t.Helper()

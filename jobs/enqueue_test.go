@@ -205,7 +205,7 @@ func TestEnqueueCostsOneCall(t *testing.T) {
 	server.ResetStats(t)
 	b.enqueue(jobs.Delay(time.Hour))
 	// The first of its queue notifies the workers when to look.
-	want = map[string]int64{"evalsha": 1, "exists": 1, "hset": 2, "zadd": 2, "zrange": 1, "publish": 1, "time": 1}
+	want = map[string]int64{"evalsha": 1, "exists": 1, "hmget": 1, "hset": 2, "zadd": 2, "zrange": 1, "publish": 1, "time": 1}
 	if diff := cmp.Diff(want, server.CommandStats(t)); diff != "" {
 		t.Errorf("commands of an enqueue for later (-want +got):\n%s", diff)
 	}

@@ -19,10 +19,14 @@ type DestinationStats struct {
 	Counts map[Status]int `json:"counts"`
 	// Backlog counts the unfinished jobs.
 	Backlog int `json:"backlog"`
-	// OldestPendingAt is since when the next job of the queue waits, nil without one;
-	// OldestPendingAge is that in seconds. Jobs that wait for a time are not in the queue.
+	// OldestPendingAt is since when the oldest job waits to run, nil without one; OldestPendingAge is
+	// that in seconds. It counts from the job's creation, through holds, reschedules, retries and
+	// crashes, but from its given time, from when its parents completed, and from the last Retry.
+	// Jobs whose given time has not come, waiting, paused and running ones are left out.
 	OldestPendingAt  *time.Time `json:"oldest_pending_at"`
 	OldestPendingAge float64    `json:"oldest_pending_age_secs"`
+	// OldestPendingID is the id of that job, "" if there is none or it is not known.
+	OldestPendingID string `json:"oldest_pending_id"`
 	// Paused is true while an operator pauses the destination; see Pause.
 	Paused bool   `json:"paused"`
 	Pause  *Pause `json:"pause"`
@@ -144,6 +148,7 @@ func statsOf(name string, queues []store.QueueStats, now time.Time) DestinationS
 		if at := qs.OldestPending; !at.IsZero() && (s.OldestPendingAt == nil || at.Before(*s.OldestPendingAt)) {
 			s.OldestPendingAt = &at
 			s.OldestPendingAge = max(0, now.Sub(at).Seconds())
+			s.OldestPendingID = qs.OldestID
 		}
 		if s.Pause == nil {
 			s.Pause = pauseOf(qs.Pause)

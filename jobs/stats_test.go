@@ -65,17 +65,17 @@ func TestStatsAsJSON(t *testing.T) {
 	at := time.UnixMilli(1700000000123).UTC()
 	s := jobs.DestinationStats{
 		Destination: "d", Counts: map[jobs.Status]int{jobs.Pending: 2}, Backlog: 2, OldestPendingAt: &at,
-		OldestPendingAge: 1.5, Paused: true,
+		OldestPendingAge: 1.5, OldestPendingID: "post-7", Paused: true,
 	}
 	got, err := json.Marshal(s)
-	want := `{"destination":"d","counts":{"pending":2},"backlog":2,"oldest_pending_at":"2023-11-14T22:13:20.123Z","oldest_pending_age_secs":1.5,"paused":true,"pause":null,"failed_last_15m":0,"workers_seen_at":null}`
+	want := `{"destination":"d","counts":{"pending":2},"backlog":2,"oldest_pending_at":"2023-11-14T22:13:20.123Z","oldest_pending_age_secs":1.5,"oldest_pending_id":"post-7","paused":true,"pause":null,"failed_last_15m":0,"workers_seen_at":null}`
 	if err != nil || string(got) != want {
 		t.Errorf("JSON %s, %v; want %s", got, err, want)
 	}
 }
 
-// The oldest pending job is the one that is next in line, in whichever priority,
-// however many were cancelled or paused before it. Jobs for later are not in line.
+// The oldest pending job is found in whichever priority, however many were cancelled or paused
+// before it. Jobs for later do not count.
 func TestOldestPending(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -17,9 +17,11 @@ type Survey struct {
 	Ready, Held int
 	// Expiring counts the waiting jobs that expire within the given time.
 	Expiring int
-	// OldestPending is since when the next job of the queue waits; zero without one, and if
-	// the first thousand ids of the queue are of cancelled jobs.
-	OldestPending time.Time
+	// OldestPending is since when the oldest job waits to run, as DestinationStats.OldestPendingAt says;
+	// zero without one, and if the first thousand ids of the queue are of cancelled jobs.
+	// OldestPendingID is its id, "" if it is not known.
+	OldestPending   time.Time
+	OldestPendingID string
 	// Paused is true while an operator pauses the destination; see Pause.
 	Paused bool
 	Pause  *Pause
@@ -70,7 +72,7 @@ func surveyOf(queues []store.QueueStats) Survey {
 		s.Ready += q.States[store.StatePending]
 		s.Held += q.States[store.StateHeld]
 		if at := q.OldestPending; !at.IsZero() && (s.OldestPending.IsZero() || at.Before(s.OldestPending)) {
-			s.OldestPending = at
+			s.OldestPending, s.OldestPendingID = at, q.OldestID
 		}
 		if s.Pause == nil {
 			s.Pause = pauseOf(q.Pause)

@@ -288,8 +288,9 @@ type Stats struct {
 	Destination      string         `json:"destination" doc:"Its name." example:"deviantart"`
 	Counts           map[string]int `json:"counts" doc:"Jobs by status; all statuses are there." example:"{\"pending\":42,\"completed\":1200}"`
 	Backlog          int            `json:"backlog" doc:"How many have not ended." example:"42"`
-	OldestPendingAt  *time.Time     `json:"oldest_pending_at" doc:"Since when the job waits that is next in line; null without one." example:"2030-01-31T14:30:00Z"`
+	OldestPendingAt  *time.Time     `json:"oldest_pending_at" doc:"Since when the oldest job waits to run, from its creation or its given time on; null without one." example:"2030-01-31T14:30:00Z"`
 	OldestPendingAge float64        `json:"oldest_pending_age_secs" doc:"How many seconds that is ago." example:"12.5"`
+	OldestPendingID  string         `json:"oldest_pending_id" doc:"Id of that job; empty: none, or not known." example:"post-7"`
 	Paused           bool           `json:"paused" doc:"True while an operator has paused it." example:"false"`
 	Pause            orNull[Pause]  `json:"pause" doc:"The operator that paused it, and why; null: it is not paused."`
 	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`

@@ -300,7 +300,7 @@ type Alerts struct {
 	PagerDutyAPIURL string `form:"receiver" env:"PAGERDUTY_API_URL" envDefault:"https://events.pagerduty.com/v2/enqueue"`
 	// Alert when this many jobs failed within this time, such as `50/5m`.
 	FailedBurst Burst `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
-	// Alert when the oldest pending job is older than this.
+	// Alert when the oldest job that waits to run is older than this; its age counts from its creation.
 	OldestPending OffDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
 }
 

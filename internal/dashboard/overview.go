@@ -18,7 +18,7 @@ import (
 const (
 	// longOpen is the length from which an incident is a notice, as in the alert rules.
 	longOpen = 15 * time.Minute
-	// longWait is how long the first job of a queue may wait.
+	// longWait is how old the oldest job may be.
 	longWait = 10 * time.Minute
 )
 
@@ -32,8 +32,7 @@ type overviewPage struct {
 	Rows    template.HTML // of Targets: rendered once for all viewers
 
 	Backlog, Running, Failed, Refused, Expiring int
-	Oldest                                      time.Time
-	OldestOf                                    string
+	Oldest                                      jobs.Survey // that of the oldest job
 	Open                                        int
 }
 
@@ -124,8 +123,8 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	p.Expiring += t.Survey.Expiring
 	p.Refused += t.Refused()
 	oldest := t.Survey.OldestPending
-	if !oldest.IsZero() && (p.Oldest.IsZero() || oldest.Before(p.Oldest)) {
-		p.Oldest, p.OldestOf = oldest, t.Name
+	if !oldest.IsZero() && (p.Oldest.OldestPending.IsZero() || oldest.Before(p.Oldest.OldestPending)) {
+		p.Oldest = t.Survey
 	}
 	b := t.Breaker
 	note := func(n notice) {
@@ -184,7 +183,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		})
 	}
 	if b.State == breaker.Closed && !paced && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {
-		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "is behind: the next job in line has waited too long", Link: "/jobs?status=pending&destination=" + t.Name})
+		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "has a job that has waited too long", Link: "/jobs?status=pending&destination=" + t.Name})
 	}
 }
 

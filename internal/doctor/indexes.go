@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
@@ -107,6 +108,9 @@ func (p *pass) indexesOf(queue string) []index {
 	jobs(store.ScheduledKey(queue), "scheduled", store.StateScheduled)
 	jobs(store.RetryKey(queue), "retry", store.StateRetry)
 	jobs(store.DueKey(queue), "due", store.StateScheduled+" "+store.StateRetry)
+	jobs(store.FirstDueKey(queue), "first_due", strings.Join([]string{
+		store.StatePending, store.StateScheduled, store.StateRetry, store.StateHeld, store.StateActive,
+	}, " "))
 	jobs(store.CompletedKey(queue), "completed", store.StateCompleted)
 	for _, state := range []string{
 		store.StateFailed, store.StateCancelled, store.StateExpired, store.StatePaused, store.StateWaiting,

@@ -81,8 +81,10 @@ func ReadStates(ctx context.Context, rdb redis.UniversalClient, queue string, id
 // QueueStats are the counts of a queue.
 type QueueStats struct {
 	States map[string]int // by state of the record
-	// OldestPending is since when the next job of the queue waits; zero without one.
+	// OldestPending is when the oldest job was first due that waits to run: in the queue, held by the
+	// breaker of its key, rescheduled or for a retry. Zero without one. OldestID is its id, "" if unknown.
 	OldestPending time.Time
+	OldestID      string
 	Pause         *PauseInfo // an operator's; nil without one
 	// FailedRecently is how many jobs failed within RecentFailures and were not retried.
 	FailedRecently int
@@ -177,7 +179,7 @@ func readStats(cmd *redis.Cmd, queue string) (QueueStats, error) {
 	if err != nil {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %w", queue, err)
 	}
-	if len(reply) != len(countedStates)+5 {
+	if len(reply) != len(countedStates)+6 {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %d values", queue, len(reply))
 	}
 	integer := func(i int) int { n, _ := reply[i].(int64); return int(n) }
@@ -187,8 +189,8 @@ func readStats(cmd *redis.Cmd, queue string) (QueueStats, error) {
 	}
 	rest := len(countedStates)
 	if text, _ := reply[rest].(string); text != "" {
-		if ns, err := strconv.ParseInt(text, 10, 64); err == nil {
-			s.OldestPending = time.Unix(0, ns).UTC()
+		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+			s.OldestPending = time.UnixMilli(ms).UTC()
 		}
 	}
 	if text, _ := reply[rest+1].(string); text != "" {
@@ -196,6 +198,7 @@ func readStats(cmd *redis.Cmd, queue string) (QueueStats, error) {
 		s.Pause = &pause
 	}
 	s.FailedRecently, s.Overdue, s.Expiring = integer(rest+2), integer(rest+3), integer(rest+4)
+	s.OldestID, _ = reply[rest+5].(string)
 	return s, nil
 }
 

@@ -129,7 +129,7 @@ func TestStats(t *testing.T) {
 		}
 		c.put("done", store.StateCompleted, 0)
 		want[store.StateCompleted] = 1
-		since := time.Unix(0, 1700000000123456789).UTC()
+		since := time.UnixMilli(1700000000123).UTC()
 		c.must(c.rdb.HSet(ctx, store.TaskKey(c.queue, "pending0"), store.FieldPendingSince, since.UnixNano()).Err())
 		c.must(c.rdb.Set(ctx, store.PausedKey(c.queue), 1, 0).Err())
 		// Ghosts at the head, more than are looked at together.

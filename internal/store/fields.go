@@ -8,6 +8,7 @@ const (
 	FieldState        = "state"
 	FieldPendingSince = "pending_since" // unix nanoseconds
 
+	FieldFirstDue       = "first_due"    // unix ms of when it was first pending, of a job that has been more than once; see FirstDueKey
 	FieldOutline        = "outline"      // msg without its payload, where that has more than OutlineAbove bytes
 	FieldAttempt        = "attempt"      // retries made
 	FieldReschedules    = "reschedules"  // reschedules made

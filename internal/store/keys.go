@@ -169,6 +169,10 @@ func HeldIndexKey(queue string) string { return ours(queue, "held_keys") }
 // milliseconds.
 func DueKey(queue string) string { return ours(queue, "due") }
 
+// FirstDueKey is the ZSET of the unfinished ids that have been pending before, by when they first were,
+// unix milliseconds: rescheduled, retried, recovered and resumed jobs. Ids in flight are among them.
+func FirstDueKey(queue string) string { return ours(queue, "first_due") }
+
 // DeferredKey is the ZSET of the ids in Scheduled that a breaker, by its name, deferred: by
 // when they are due, unix milliseconds.
 func DeferredKey(queue, breaker string) string { return ours(queue, DeferredPrefix+breaker) }

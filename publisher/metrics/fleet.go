@@ -59,7 +59,7 @@ var (
 	nearDesc = gauge("tidegate_jobs_near_expiration",
 		"Waiting jobs that will expire soon: within 5 minutes, unless set otherwise.", "destination")
 	oldestDesc = gauge("tidegate_oldest_pending_age_seconds",
-		"How long the job has been waiting that is next in line; 0 without one, missing if a thousand cancelled ones are before it.", "destination")
+		"Age of the oldest job that waits to run, from its creation or its given time on; 0 without one, missing if a thousand cancelled ones are first in line.", "destination")
 	pausedDesc = gauge("tidegate_destination_paused",
 		"1 while an operator has paused the destination.", "destination")
 	allowedDesc = gauge("tidegate_limit_allowed",

@@ -25,7 +25,7 @@ for i = first, #ARGV, 3 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', active_key, -1, id) -- the oldest are at the end
-  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error')
+  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due')
   local state = f[1]
   if not state then
     redis.call('ZREM', lease_key, id)
@@ -55,6 +55,9 @@ for i = first, #ARGV, 3 do
       redis.call('HSET', key, 'reason', ARGV[extra + 2])
     end
     n = n + 1
+    if f[6] then
+      redis.call('ZREM', ours .. 'first_due', id)
+    end
     if f[5] then -- of an earlier call
       redis.call('HDEL', key, 'last_error')
     end

@@ -18,6 +18,7 @@ for i = 2, #ARGV, 2 do
     take_out(id, key, f[1])
     leave_batch(id, f[2])
     redis.call('ZREM', ours .. 'expiry', id)
+    redis.call('ZREM', ours .. 'first_due', id)
     redis.call('DEL', key, ours .. 'children:' .. id)
     redis.call('ZADD', ours .. 'moved', now_ms, entry)
     removed = true

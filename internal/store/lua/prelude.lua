@@ -193,8 +193,24 @@ local function count_tombstones_down(n)
   end
 end
 
+-- Before a job waits that has been due before: it is as old as when it was first due. The queue
+-- and the sets of held jobs do not show that; `first_due` does, in unix ms, until the job ends or is
+-- parked, also while it runs.
+local function keep_age(id, key)
+  local f = redis.call('HMGET', key, 'first_due', 'pending_since')
+  local since = f[1]
+  if not since and f[2] then
+    since = int(math.floor(tonumber(f[2]) / 1000000))
+    redis.call('HSET', key, 'first_due', since)
+  end
+  if since then
+    redis.call('ZADD', ours .. 'first_due', since, id)
+  end
+end
+
 -- Puts a job at the back of the queue, or back in the place of its tombstone.
 local function to_pending(id, key)
+  keep_age(id, key)
   if redis.call('HDEL', key, 'tombstone') == 1 then
     count_tombstones_down(1)
   else
@@ -227,6 +243,7 @@ end
 -- Puts a job where it waits for an instant, in unix ms: 'scheduled' or 'retry'. The
 -- reason need not be given if it is in the record.
 local function to_timed(id, key, state, at, reason)
+  keep_age(id, key)
   redis.call('ZADD', asynq .. state, int(math.ceil(at / 1000)), id)
   wait_until('due', id, at)
   local deferred = state == 'scheduled' and deferred_of(reason or redis.call('HGET', key, 'reason'))
@@ -290,6 +307,7 @@ end
 -- Parks a job: 'paused' or 'waiting'.
 local function park(id, key, state)
   redis.call('ZADD', ours .. state, now_ms, id)
+  redis.call('ZREM', ours .. 'first_due', id)
   redis.call('HSET', key, 'state', state)
 end
 
@@ -332,6 +350,7 @@ end
 local function finish(id, key, state, problem)
   redis.call('ZADD', ours .. state, now_ms, id)
   redis.call('ZREM', ours .. 'expiry', id)
+  redis.call('ZREM', ours .. 'first_due', id)
   redis.call('HSET', key, 'state', state, 'ended_at', now_ms)
   redis.call('HDEL', key, 'action', 'action_by', 'action_reason', 'resume')
   if problem and problem ~= '' then

@@ -14,6 +14,7 @@ return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function
     -- Drop the time of a deferral, but not that of the enqueue.
     redis.call('HDEL', key, 'available_at')
   end
+  redis.call('HDEL', key, 'first_due', 'pending_since') -- its age begins anew
   redis.call('HDEL', key, 'attempt', 'reschedules', 'unreachable', 'outage', 'crashes', 'crash_run', 'reason',
     'last_error', 'ended_at', 'action', 'action_by', 'action_reason')
   local orphan = (tonumber(parents) or 0) > 0
