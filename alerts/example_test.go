@@ -23,11 +23,14 @@ func ExampleNew_invalid() {
 	fmt.Println(err)
 	_, err = alerts.New(nil, alerts.Options{FailedBurst: 50}) // within no time
 	fmt.Println(err)
+	_, err = alerts.New(nil, alerts.Options{Notifiers: []notice.Notifier{nil}})
+	fmt.Println(err)
 	// Output:
 	// a Slack token and a Slack channel need each other
 	// the URL of the Slack webhook is not an absolute http or https URL
 	// alerts: new: no notifier is set
 	// a burst is one or more failed jobs within at least a second
+	// alerts: new: notifier 1 is nil
 }
 
 // terminal is a notifier of its own: it prints.

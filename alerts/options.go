@@ -66,7 +66,11 @@ func (o Options) validate() error {
 		errs = append(errs, errors.New("no notifier is set"))
 	}
 	names := map[string]bool{}
-	for _, n := range o.Notifiers {
+	for i, n := range o.Notifiers {
+		if n == nil {
+			errs = append(errs, fmt.Errorf("notifier %d is nil", i+1))
+			continue
+		}
 		if names[n.Name()] {
 			errs = append(errs, fmt.Errorf("two notifiers are called %s", n.Name()))
 		}

@@ -212,16 +212,19 @@ func orderOf(a Action, opts []ActOption) (store.Order, error) {
 	default:
 		return store.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
 	}
-	who := actorOf(opts)
-	return store.Order{Action: store.Action(a), By: who.by, Reason: who.reason}, nil
+	who, err := actorOf(opts)
+	return store.Order{Action: store.Action(a), By: who.by, Reason: who.reason}, err
 }
 
-func actorOf(opts []ActOption) actor {
+func actorOf(opts []ActOption) (actor, error) {
 	var a actor
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return actor{}, &ValidationError{Fields: []FieldError{{"options", fmt.Sprintf("option %d is nil", i+1)}}}
+		}
 		o(&a)
 	}
-	return a
+	return a, nil
 }
 
 // act executes an order in one queue, and registers retried jobs with their parents. The

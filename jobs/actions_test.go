@@ -290,6 +290,62 @@ func TestActRefusesWhatIsNoAction(t *testing.T) {
 	}
 }
 
+// A nil option is refused, and nothing is done.
+func TestNilOptionsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx, id := t.Context(), b.enqueue().ID
+	for name, f := range map[string]func() error{
+		"enqueue": func() error {
+			_, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.ID("refused"), nil))
+			return err
+		},
+		"enqueue, nil function": func() error {
+			_, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.OptionFunc(nil)))
+			return err
+		},
+		"enqueue many": func() error {
+			results, err := b.EnqueueMany(ctx, []*jobs.Spec{jobs.New(b.dest, 1, nil)})
+			return errors.Join(err, results[0].Err)
+		},
+		"new client": func() error {
+			_, err := jobs.NewClient(b.rdb, nil)
+			return err
+		},
+		"act": func() error {
+			_, err := b.Act(ctx, jobs.ActionCancel, []string{id}, jobs.By("ana"), nil)
+			return err
+		},
+		"act where": func() error {
+			_, err := b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Destination: b.dest}, nil)
+			return err
+		},
+		"cancel":       func() error { return b.Cancel(ctx, id, nil) },
+		"pause":        func() error { return b.Pause(ctx, id, nil) },
+		"resume":       func() error { return b.Resume(ctx, id, nil) },
+		"retry":        func() error { return b.Retry(ctx, id, nil) },
+		"mark expired": func() error { return b.MarkExpired(ctx, id, nil) },
+		"move": func() error {
+			_, err := b.Move(ctx, b.dest, "other", nil)
+			return err
+		},
+		"pause destination": func() error {
+			_, err := b.PauseDestination(ctx, b.dest, nil)
+			return err
+		},
+	} {
+		if err := f(); !errors.Is(err, jobs.ErrInvalid) || !strings.Contains(err.Error(), "nil") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := b.get(id).Status; got != jobs.Pending {
+		t.Errorf("the job is %s", got)
+	}
+	if _, err := b.Get(ctx, "refused"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("the job with a nil option: %v", err)
+	}
+}
+
 // A Redis that is gone is an error of its own, and does not mean that jobs do not
 // exist.
 func TestActWithoutRedis(t *testing.T) {

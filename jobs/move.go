@@ -48,6 +48,10 @@ func (c *Client) CountMove(ctx context.Context, from, to string) (MoveSummary, e
 
 func (c *Client) move(ctx context.Context, from, to string, dryRun bool, opts []ActOption) (MoveSummary, error) {
 	s := MoveSummary{Moved: map[Status]int{}, KeptIDs: []string{}}
+	who, err := actorOf(opts)
+	if err != nil {
+		return s, fmt.Errorf("jobs: move: %w", err)
+	}
 	if err := c.checkMove(ctx, from, to); err != nil {
 		return s, fmt.Errorf("jobs: move: %w", err)
 	}
@@ -68,7 +72,7 @@ func (c *Client) move(ctx context.Context, from, to string, dryRun bool, opts []
 		if dryRun {
 			continue
 		}
-		if err := c.moveQueue(ctx, queue, c.ns.Queue(to, p), waiting, actorOf(opts).by, &s); err != nil {
+		if err := c.moveQueue(ctx, queue, c.ns.Queue(to, p), waiting, who.by, &s); err != nil {
 			return s, fmt.Errorf("jobs: move: %w", err)
 		}
 	}

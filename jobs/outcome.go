@@ -26,11 +26,13 @@ func ExtendExpiration(d time.Duration) func(*RescheduleError) {
 }
 
 // Reschedule runs the job again after delay. There is no upper limit, but more than 100
-// years are 100 years. 0, or less, puts it at the back of the queue.
+// years are 100 years. 0, or less, puts it at the back of the queue. A nil option is ignored.
 func Reschedule(delay time.Duration, opts ...func(*RescheduleError)) error {
 	e := &RescheduleError{Delay: max(0, delay)}
 	for _, o := range opts {
-		o(e)
+		if o != nil {
+			o(e)
+		}
 	}
 	return e
 }

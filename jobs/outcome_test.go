@@ -20,6 +20,7 @@ func TestReschedule(t *testing.T) {
 	}{
 		{jobs.Reschedule(time.Minute, jobs.ExtendExpiration(time.Hour)), time.Minute, time.Hour, "reschedule in 1m0s"},
 		{jobs.Reschedule(time.Minute, jobs.ExtendExpiration(-time.Hour)), time.Minute, 0, "reschedule in 1m0s"},
+		{jobs.Reschedule(time.Minute, nil, jobs.ExtendExpiration(time.Hour)), time.Minute, time.Hour, "reschedule in 1m0s"},
 		{jobs.Reschedule(0), 0, 0, "reschedule in 0s"},
 		{jobs.Reschedule(-time.Minute), 0, 0, "reschedule in 0s"},
 		{jobs.Reschedule(1000 * time.Hour), 1000 * time.Hour, 0, "reschedule in 1000h0m0s"},

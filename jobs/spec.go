@@ -41,7 +41,9 @@ type Spec struct {
 	// must be a name as an ID is. The HTTP API sets the name of the token.
 	Owner string
 
-	err error // of New, reported by the enqueue
+	// Of New, reported by the enqueue.
+	err       error
+	nilOption bool
 }
 
 // Option sets one property of a job to be enqueued.
@@ -54,11 +56,17 @@ type Option interface {
 type OptionFunc func(s *Spec)
 
 // Apply implements Option.
-func (o OptionFunc) Apply(s *Spec) { o(s) }
+func (o OptionFunc) Apply(s *Spec) {
+	if o == nil {
+		s.nilOption = true
+		return
+	}
+	o(s)
+}
 
 // New describes a job for a destination. A payload of type []byte or
 // json.RawMessage is sent byte for byte and must be JSON; anything else is
-// encoded with encoding/json. Errors are reported by the enqueue.
+// encoded with encoding/json. Errors, also about a nil option, are reported by the enqueue.
 func New(destination string, payload any, opts ...Option) *Spec {
 	s := &Spec{Destination: destination, Priority: PriorityDefault}
 	switch p := payload.(type) {
@@ -76,6 +84,9 @@ func New(destination string, payload any, opts ...Option) *Spec {
 		s.Payload = b
 	}
 	for _, o := range opts {
+		if o == nil {
+			o = OptionFunc(nil)
+		}
 		o.Apply(s)
 	}
 	return s

@@ -164,7 +164,10 @@ func statsOf(name string, queues []store.QueueStats, now time.Time) DestinationS
 // Because, independent of the circuit breaker and of the pause of single jobs. changed is
 // false if it was paused already. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActOption) (changed bool, err error) {
-	who := actorOf(opts)
+	who, err := actorOf(opts)
+	if err != nil {
+		return false, fmt.Errorf("jobs: pause destination: %w", err)
+	}
 	if err := c.checkExisting(ctx, name); err != nil {
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}

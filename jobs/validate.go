@@ -132,6 +132,9 @@ func (s *Spec) Validate(l Limits) error {
 	} else {
 		validatePayload(s.Payload, l, bad)
 	}
+	if s.nilOption {
+		bad("options", "one of them is nil")
+	}
 	if len(errs.fields) == 0 {
 		if problem := bodyProblem(s.Request.Encoding, s.Payload); problem != "" {
 			bad("payload", "%s", problem)

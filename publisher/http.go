@@ -199,6 +199,11 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.TokenSource != nil && (o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil) {
 		errs = append(errs, errors.New("TokenSource: takes the place of AuthToken and Tokens; leave them out"))
 	}
+	for name, v := range map[string]any{"Tokens": o.Tokens, "TokenSource": o.TokenSource, "Rules": o.Rules, "Transport": o.Transport} {
+		if v != nil && isNil(v) {
+			errs = append(errs, fmt.Errorf("%s: is a nil %T", name, v))
+		}
+	}
 	if o.Connections < 0 {
 		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
 	}
@@ -229,16 +234,18 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	o.Header = o.Header.Clone()
 	h := &HTTP{o: o, base: place, keys: keys}
 	h.secrets = secret.New(slices.Concat(h.secretsOf(o.AuthToken), []string{o.SignSecret}, secret.OfHeader(o.Header), secret.OfURL(base))...)
-	if err := h.watchToken(); err != nil {
-		return nil, fmt.Errorf("publisher: new HTTP destination: %w", err)
-	}
 	rt := o.Transport
 	if rt == nil {
 		h.own = newTransport(o.Connections)
 		rt = h.own
 	}
 	if o.Wrap != nil {
-		rt = o.Wrap(rt)
+		if rt = o.Wrap(rt); isNil(rt) {
+			return nil, errors.New("publisher: new HTTP destination: Wrap has returned nil")
+		}
+	}
+	if err := h.watchToken(); err != nil {
+		return nil, fmt.Errorf("publisher: new HTTP destination: %w", err)
 	}
 	h.client = &http.Client{Transport: finalAnswers{rt}}
 	return h, nil

@@ -268,6 +268,10 @@ func TestHTTPOptionsOfRequestsAreChecked(t *testing.T) {
 		"AuthToken: is not of the form user:password":                                         {URL: base, AuthScheme: "Basic", AuthToken: "x"},
 		`AuthQuery: URL sets "key" too`:                                                       {URL: base + "?key=1", AuthQuery: "key"},
 		`SignHeader: tokens are sent in "x-key" too`:                                          {URL: base, AuthToken: "x", AuthHeader: "X-Key", SignSecret: "s", SignHeader: "x-key"},
+		"Tokens: is a nil publisher.TokensFunc":                                               {URL: base, Tokens: publisher.TokensFunc(nil)},
+		"Tokens: is a nil *publisher.TokensFile":                                              {URL: base, Tokens: (*publisher.TokensFile)(nil)},
+		"Transport: is a nil *http.Transport":                                                 {URL: base, Transport: (*http.Transport)(nil)},
+		"Wrap has returned nil":                                                               {URL: base, Wrap: func(http.RoundTripper) http.RoundTripper { return nil }},
 		"ResponseBodyBytes: must be from 1 to 1048576, is 1048577":                            {URL: base, ResponseBodyBytes: 1<<20 + 1},
 	} {
 		if _, err := publisher.NewHTTP(o); err == nil || !strings.Contains(err.Error(), want) {

@@ -157,7 +157,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 }
 
 // Handle serves the destination with h once Run is called. Errors, all joined: the name is not
-// a valid destination or is handled already, the handler or Func is nil, an option, of the
+// a valid destination or is handled already, the handler (or the pointer or Func in it) is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept}
@@ -176,7 +176,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if !jobs.ValidDestination(name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))
 	}
-	if v := reflect.ValueOf(h); !v.IsValid() || v.Kind() == reflect.Func && v.IsNil() {
+	if isNil(h) {
 		errs = append(errs, errors.New("the handler is nil"))
 	}
 	if s.kept < 1 || s.kept > mostKept {
@@ -219,6 +219,12 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	}
 	p.destinations[name] = d
 	return nil
+}
+
+// isNil reports whether v is nil, or a nil function or pointer in an interface.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || (r.Kind() == reflect.Func || r.Kind() == reflect.Pointer) && r.IsNil()
 }
 
 // prepareAtOnce is how many destinations Run prepares at once: each takes two round trips, and

@@ -37,9 +37,13 @@ func RateLimitedStatus(statuses ...int) Option {
 
 // RateLimitedIf decides which answers mean that the API refused the request because
 // of its limit, where the status alone does not show it. It must neither read nor
-// close the body. The last of RateLimitedIf and [RateLimitedStatus] counts.
+// close the body. The last of RateLimitedIf and [RateLimitedStatus] counts; nil is ignored.
 func RateLimitedIf(limited func(*http.Response) bool) Option {
-	return func(t *Transport) { t.limited = limited }
+	return func(t *Transport) {
+		if limited != nil {
+			t.limited = limited
+		}
+	}
 }
 
 // Hints sets the trusted headers, in order of precedence; none at all if it is called without

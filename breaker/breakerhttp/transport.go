@@ -33,7 +33,7 @@ type Transport struct {
 
 // New puts b in front of next, which makes the calls; nil means
 // [http.DefaultTransport], which waits for an answer without end: give the
-// http.Client a Timeout. Options apply in order. Closing b is left to the caller;
+// http.Client a Timeout. Options apply in order, nil is ignored. Closing b is left to the caller;
 // after that no request is sent any more.
 func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transport {
 	t := &Transport{

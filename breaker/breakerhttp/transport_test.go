@@ -38,6 +38,10 @@ func TestAnswersAreJudged(t *testing.T) {
 		counted int
 	}{
 		{name: "none is limited", answers: answers(201, 204, 400, 404)},
+		{
+			name: "nil options are ignored", options: []breakerhttp.Option{nil, breakerhttp.Key(nil), breakerhttp.Logger(nil), breakerhttp.RateLimitedIf(nil), breakerhttp.Hints(hint.Dialect{})},
+			answers: answers(201, 429), counted: 1,
+		},
 		{name: "one 429", answers: answers(201, 429), counted: 1},
 		{name: "two", answers: answers(429, 429), want: breaker.Open, counted: 2},
 		{name: "a success between them", answers: answers(429, 201, 429), counted: 1},

@@ -184,7 +184,7 @@ type Dialect struct {
 	Name string
 	// Read returns what the answer says, or the zero Hint. Of its result Hint.Dialect is
 	// ignored, a negative Wait or Budget.Remaining counts as absent, and Wait counts only if
-	// the answer is Limited.
+	// the answer is Limited. A Dialect without it is ignored.
 	Read func(Answer) Hint
 }
 
@@ -212,6 +212,9 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 	a := Answer{Header: h, Limited: limited, Received: now}
 	var out Hint
 	for _, d := range dialects {
+		if d.Read == nil {
+			continue
+		}
 		got := d.Read(a)
 		if wait := min(got.Wait, Longest); wait > 0 && limited && (out.Wait == 0 || out.Dialect == RetryAfter.Name && out.Wait-wait > a.window()) {
 			out.Wait, out.Dialect = wait, d.Name // the first, unless the end of the window contradicts it

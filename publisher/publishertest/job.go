@@ -15,7 +15,7 @@ import (
 )
 
 // NewJob returns the job that a client creates from spec now. It panics if the spec is not
-// valid; bounds of a deployment, such as RETRY_MAX_RETRIES_LIMIT, are not checked. Parents
+// valid or an option is nil; bounds of a deployment, such as RETRY_MAX_RETRIES_LIMIT, are not checked. Parents
 // (jobs.After) count as completed; with Parent they have an output.
 //
 // Set the fields of earlier attempts where needed: Attempt (retries made), RescheduleCount,
@@ -59,7 +59,10 @@ func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 		job.ExpiresAt = &at
 	}
 	job = job.Clone()
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			panic(fmt.Sprintf("publishertest: new job: option %d is nil", i+1))
+		}
 		o(job)
 	}
 	return job

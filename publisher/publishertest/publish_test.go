@@ -323,14 +323,17 @@ func TestMistakes(t *testing.T) {
 	job := publishertest.NewJob(jobs.New("gallery", nil))
 	done := publishertest.Publish(t.Context(), returns(nil), job).Job
 	for want, f := range map[string]func(){
-		"the spec is nil":            func() { publishertest.NewJob(nil) },
-		"request.path: must start":   func() { publishertest.NewJob(jobs.New("gallery", nil, jobs.Path("x"))) },
-		"the job is nil":             func() { publishertest.Publish(t.Context(), returns(nil), nil) },
-		"is completed, so no worker": func() { publishertest.Publish(t.Context(), returns(nil), done) },
-		"the handler is nil":         func() { publishertest.Publish(t.Context(), nil, job) },
-		"timeout must be positive":   func() { publishertest.Publish(t.Context(), returns(nil), job, publisher.Timeout(0)) },
-		"name \"\" must be":          func() { publishertest.Play(t.Context(), returns(nil), &jobs.Job{Status: jobs.Pending}, 1) },
-		"calls is 0":                 func() { publishertest.Play(t.Context(), returns(nil), job, 0) },
+		"the spec is nil":             func() { publishertest.NewJob(nil) },
+		"request.path: must start":    func() { publishertest.NewJob(jobs.New("gallery", nil, jobs.Path("x"))) },
+		"the job is nil":              func() { publishertest.Publish(t.Context(), returns(nil), nil) },
+		"is completed, so no worker":  func() { publishertest.Publish(t.Context(), returns(nil), done) },
+		"the handler is nil":          func() { publishertest.Publish(t.Context(), nil, job) },
+		"timeout must be positive":    func() { publishertest.Publish(t.Context(), returns(nil), job, publisher.Timeout(0)) },
+		"name \"\" must be":           func() { publishertest.Play(t.Context(), returns(nil), &jobs.Job{Status: jobs.Pending}, 1) },
+		"new job: option 1 is nil":    func() { publishertest.NewJob(jobs.New("gallery", nil), nil) },
+		"options: one of them is nil": func() { publishertest.NewJob(jobs.New("gallery", nil, nil)) },
+		"option 1 is nil":             func() { publishertest.Publish(t.Context(), returns(nil), job, nil) },
+		"calls is 0":                  func() { publishertest.Play(t.Context(), returns(nil), job, 0) },
 	} {
 		func() {
 			defer func() {
