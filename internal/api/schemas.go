@@ -69,7 +69,7 @@ type Job struct {
 	Worker          string          `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
 	Crashes         int             `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
-	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now; null if it runs or has ended, and in answers to an enqueue."`
+	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now, or that its worker is lost; null if it runs or has ended, and in answers to an enqueue."`
 	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, query, headers, response and output are left out because the token lacks the scope payloads." example:"false"`
 }
 
@@ -95,7 +95,7 @@ type Retry struct {
 
 // Waiting says why a job does not run now.
 type Waiting struct {
-	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,concurrency,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
+	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
 	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	Until        *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
 	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`

@@ -48,9 +48,11 @@ const (
 	QueuePaused = "queue_paused"
 	// Parents: its parents have not completed.
 	Parents = "parents"
+	// WorkerLost: it runs at a worker that has sent no heartbeat for a while, and waits to be recovered.
+	WorkerLost = "worker_lost"
 )
 
-// Waiting is why a job does not run now.
+// Waiting is why a job does not run now, or, by its status, only seems to.
 type Waiting struct {
 	// Reason is one of the constants of this package.
 	Reason string `json:"reason"`
@@ -81,21 +83,25 @@ type Explainer struct {
 	seen     map[string]time.Time
 	workers  jobs.Workers
 	breakers map[string]breaker.Status
-	paused   map[string]string // by queue: "paused by …", "" if it is not paused
+	paused   map[string]string    // by queue: "paused by …", "" if it is not paused
+	lost     map[string]time.Time // by worker: the last sign of one that is lost; zero for a live one
 }
 
 // New returns an Explainer that has read nothing yet.
 func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
-	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]string{}}
+	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]string{}, lost: map[string]time.Time{}}
 }
 
-// Waiting returns why the job waits; nil if it runs or has ended. Errors are Redis's.
+// Waiting returns why the job waits; nil if it has ended, or runs at a live worker. Errors are Redis's.
 func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error) {
-	if job.Status == jobs.Running || job.Status.Final() {
+	if job.Status.Final() || job.Status == jobs.Running && job.Worker == "" {
 		return nil, nil
 	}
 	if err := e.readFleet(ctx); err != nil {
 		return nil, err
+	}
+	if job.Status == jobs.Running {
+		return e.running(ctx, job)
 	}
 	status, err := e.breaker(ctx, job.Destination)
 	if err != nil {
