@@ -73,7 +73,7 @@ func (b *Breaker) Close() error {
 // returns an [*OpenError], as a rule without asking Redis. After the cooldown it asks Redis
 // for the probe's permit; an error that wraps [ErrUnavailable] says that Redis was
 // unavailable, so that there is no permit. It waits for Redis, and for a connection of the
-// client's pool, as long as ctx lasts and [DefaultTimeout] at most.
+// client's pool, as long as ctx lasts and [Options.Timeout] at most.
 func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	c := b.core
 	if err := validKey(b.key); err != nil {
@@ -205,15 +205,18 @@ func (c *core) refusal(v *view, now time.Time) error {
 // destination's permit if only the key's is missing.
 func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
 	arrived := time.Now()
-	// The request of the previous goroutine may take DefaultTimeout, too.
-	waitCtx, cancel := context.WithTimeout(ctx, 2*DefaultTimeout)
+	under := have.c != nil
+	if c.away() {
+		return c.withoutRedis(key, under, errAway)
+	}
+	// The request of the previous goroutine may take Timeout, too.
+	waitCtx, cancel := context.WithTimeout(ctx, 2*c.options.Timeout)
 	defer cancel()
 	keyLock, err := c.asking.lock(waitCtx, key)
 	if err != nil {
 		return Permit{}, unavailable("allow", c.name(key), err)
 	}
 	defer keyLock.unlock()
-	under := have.c != nil
 	if !under {
 		// The previous goroutine may have received the answer.
 		if p, decided, err := c.decide(key); decided {
@@ -233,7 +236,7 @@ func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (
 	abandoned := func() { c.releaseLater(id, key, under) }
 	started := c.clock.now()
 	looked := c.seen(key)
-	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	asking, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	r, err := c.within(func(limits []any) (reply, error) {
 		return c.run(asking, key, acquireScript, abandoned, slices.Concat(c.unmetered(key), c.caps(key), limits, have.charged(cost), named(
@@ -344,12 +347,17 @@ func (c *core) denied(r *reply) *OpenError {
 // releaseLater releases a permit that may have been granted although the answer was lost.
 func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
-		ctx, cancel := bounded(context.Background())
+		ctx, cancel := c.bounded(context.Background())
 		defer cancel()
-		r, err := c.run(ctx, key, releaseScript, nil, slices.Concat(c.caps(key), named("permit", token(id), "key_only", keyOnly))...)
-		if err == nil { // else its lease ends anyway
-			c.wakeHere(key, &r)
+		release := func(time.Duration) []any {
+			return slices.Concat(c.caps(key), named("permit", token(id), "key_only", keyOnly))
 		}
+		r, err := c.run(ctx, key, releaseScript, nil, release(0)...)
+		if err != nil {
+			c.owe(key, releaseScript, c.clock.now().Add(c.options.ProbeTimeout), release)
+			return
+		}
+		c.wakeHere(key, &r)
 	})
 }
 
@@ -361,7 +369,7 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 	if c.view.Load().closed {
 		return Status{}, ErrClosed
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	if _, err := c.run(ctx, b.key, advanceScript, nil); err != nil {
 		return b.Status(), unavailable("advance", b.Name(), err)
@@ -373,7 +381,7 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 // credentials were renewed, or that of the destination. id, unless empty, identifies the new
 // credentials: if the same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := b.bounded(ctx)
 	defer cancel()
 	if _, err := b.run(ctx, b.key, renewedScript, nil, named("credentials", id)...); err != nil {
 		return b.Status(), unavailable("renew the credentials of", b.Name(), err)

@@ -89,8 +89,8 @@ func TestJitterDoesNotTouchHints(t *testing.T) {
 	t.Parallel()
 	runRows(t, Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: 1},
 		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint probes=1 wasted=2"},
-		row{2 * minute, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint probes=2 wasted=3"},
+		row{minute, call(RateLimited(2 * minute)), "OPEN 2m0s failures=1 hint probes=1 wasted=2"},
+		row{3 * minute, call(RateLimited(4 * minute)), "OPEN 4m0s failures=1 hint probes=2 wasted=3"},
 	)
 }
 

@@ -35,6 +35,8 @@ type core struct {
 	mu   sync.Mutex // one writer of views at a time
 	down atomic.Bool
 
+	awayUntil atomic.Int64 // unix ns, see away
+
 	synced     atomic.Uint64 // version up to which all has been read
 	latest     atomic.Uint64 // highest version ever seen
 	latestAt   time.Time     // when that was received; guarded by mu
@@ -45,6 +47,7 @@ type core struct {
 
 	asking    keyMutex // one goroutine at a time asks Redis about a name
 	joins     joins
+	owed      owed
 	learning  learning                      // successful calls that Redis has not counted
 	waiting   *waitLines                    // callers of Wait
 	slots     atomic.Uint64                 // how many times calls refused because of a cap were woken
@@ -159,6 +162,7 @@ func (c *core) close() {
 	if !already && c.enrolled.Load() && !c.down.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
+		c.sendOwed(ctx)
 		c.flushRescheduled(ctx)
 		_ = c.register(ctx, 0) // its registration ends by itself, too
 	}
@@ -198,10 +202,14 @@ func (c *core) spawn(f func()) bool {
 
 // run runs a script about one name and observes its reply. abandoned is as in await.
 func (c *core) run(ctx context.Context, key string, s *script, abandoned func(), own ...any) (reply, error) {
+	asked := time.Now()
 	return await(ctx, c, abandoned, func() (reply, error) {
 		started := c.clock.now()
 		r, err := s.run(ctx, c.rdb, c.placeOf(key), c.caller(), own...)
 		c.reached(ctx, err)
+		if err != nil && !refused(err) && (!errors.Is(err, context.DeadlineExceeded) || time.Since(asked) >= slowest) && ctx.Err() != context.Canceled { //nolint:errorlint // see context.Context
+			c.awayUntil.Store(time.Now().Add(min(c.options.RefreshInterval, time.Second)).UnixNano())
+		}
 		if err != nil {
 			return reply{}, err
 		}
@@ -243,6 +251,18 @@ func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T,
 		abandoned()
 	}
 	return a.value, a.err
+}
+
+// slowest is how long a Redis that is taken to be away has not answered for at least.
+const slowest = 200 * time.Millisecond
+
+// errAway is the error of a question that is not asked.
+var errAway = errors.New("Redis did not answer the last question; it is asked again within a second")
+
+// away reports whether Redis is known to be away: it did not answer a script within the last
+// RefreshInterval, or second, nor anything since. Callers do not wait for it then.
+func (c *core) away() bool {
+	return c.down.Load() && time.Now().UnixNano() < c.awayUntil.Load()
 }
 
 // reached records whether Redis was available.
@@ -288,10 +308,18 @@ func (c *core) name(key string) string {
 
 // bounded gives ctx a deadline if it has none.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return within(ctx, DefaultTimeout)
+}
+
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, DefaultTimeout)
+	return context.WithTimeout(ctx, timeout)
+}
+
+func (c *core) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return within(ctx, c.options.Timeout)
 }
 
 // newID returns the id of a permit. It has to be unique, not secret.

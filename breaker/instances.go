@@ -54,7 +54,7 @@ func (c *core) registerNext(every time.Duration, err error) {
 // 0 unregisters it.
 func (c *core) register(ctx context.Context, valid time.Duration) error {
 	calls := c.atOnce()
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	_, err := await(ctx, c, nil, func() (struct{}, error) {
 		return struct{}{}, c.registered(registerScript.Run(ctx, c.rdb, c.place.keys, c.registration(calls, valid)...), calls)
@@ -135,7 +135,7 @@ func (j *joins) take() []string {
 func (c *core) sendJoins(ctx context.Context) {
 	keys := c.joins.take()
 	for i, key := range keys {
-		ctx, cancel := bounded(ctx)
+		ctx, cancel := c.bounded(ctx)
 		_, err := c.run(ctx, key, joinScript, nil, c.unmetered(key)...)
 		cancel()
 		if err != nil {

@@ -181,12 +181,12 @@ func TestProbeForKey(t *testing.T) {
 		row{minute, try("x"), "D HALF_OPEN hint for 30s"}, // p still probes
 		row{minute, forKey("p", "b", "pb"), "probe"},
 		row{minute, of("b", tell("pb", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, get, "OPEN 1m0s failures=1 hint probes=1 wasted=2"},
-		row{2 * minute, try("p"), "probe"},
-		row{2 * minute, forKey("p", "a", "pa"), "key-probe probe"},
-		row{2 * minute, of("a", tell("pa", Success())), "CLOSED"},
-		row{2 * minute, get, "CLOSED"},
-		row{2 * minute, of("b", get), "HALF_OPEN failures=1 hint wasted=1"},
+		row{minute, get, "OPEN 2m0s failures=1 hint probes=1 wasted=2"},
+		row{3 * minute, try("p"), "probe"},
+		row{3 * minute, forKey("p", "a", "pa"), "key-probe probe"},
+		row{3 * minute, of("a", tell("pa", Success())), "CLOSED"},
+		row{3 * minute, get, "CLOSED"},
+		row{3 * minute, of("b", get), "HALF_OPEN failures=1 hint wasted=1"},
 	)
 }
 

@@ -60,7 +60,7 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 
 // askSnapshot reads one page of the snapshot.
 func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
-	ctx, cancel := bounded(ctx) // each page: all of them may be many
+	ctx, cancel := c.bounded(ctx) // each page: all of them may be many
 	defer cancel()
 	s, err := await(ctx, c, nil, func() (snapshot, error) {
 		own := []any{since, flag(timed), snapshotPage}

@@ -20,8 +20,6 @@ const (
 	DefaultProbeTimeout       = 35 * time.Second
 	DefaultRefreshInterval    = time.Second
 
-	// DefaultTimeout is not an option: it bounds the calls to Redis of a method whose
-	// context has no deadline, and that of [Breaker.Allow] in any case.
 	DefaultTimeout = 2 * time.Second
 )
 
@@ -122,6 +120,11 @@ type Options struct {
 	// broken. 0 means 1 second; at least 10 ms.
 	RefreshInterval time.Duration
 
+	// Timeout bounds the calls to Redis of a method whose context has no deadline, and of
+	// [Breaker.Allow] in any case. While Redis is known to be away, methods do not wait for it: one
+	// per RefreshInterval tries, and one per second at least. 0 means 2 seconds; at least 10 ms.
+	Timeout time.Duration
+
 	// Logger gets transitions (debug) and lost connections (warn). nil discards.
 	Logger *slog.Logger
 
@@ -143,7 +146,7 @@ type Options struct {
 	// start, a low budget, a declared limit and a concurrency. With FailClosed that is an error that wraps
 	// [ErrUnavailable], otherwise a permit, so that those limits are not kept meanwhile.
 	// Redis is unavailable, too, if no connection of the client's pool gets free within
-	// [DefaultTimeout]. In every other case the last known state holds, and a probe always
+	// Timeout. In every other case the last known state holds, and a probe always
 	// needs Redis.
 	FailClosed bool
 }
@@ -177,7 +180,10 @@ func (o Options) withDefaults() Options {
 	if o.RefreshInterval == 0 {
 		o.RefreshInterval = DefaultRefreshInterval
 	}
-	for _, d := range []*time.Duration{&o.Cooldown, &o.MaxCooldown, &o.ProbeTimeout, &o.RefreshInterval} {
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	for _, d := range []*time.Duration{&o.Cooldown, &o.MaxCooldown, &o.ProbeTimeout, &o.RefreshInterval, &o.Timeout} {
 		*d = min(*d, longest)
 	}
 	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas separate the names in an incident
@@ -237,6 +243,9 @@ func (o Options) validate() error {
 	}
 	if o.RefreshInterval < 10*time.Millisecond {
 		wrong("RefreshInterval is %v: want at least 10ms", o.RefreshInterval)
+	}
+	if o.Timeout < 10*time.Millisecond {
+		wrong("Timeout is %v: want at least 10ms", o.Timeout)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("breaker: options: %w", err)

@@ -88,10 +88,10 @@ func TestRedisAwayWhileClosed(t *testing.T) {
 		t.Errorf("view: %+v, want this instance's own OPEN", v)
 	}
 
-	// Redis is back, and its truth holds.
+	// Redis is back, and learns of the three.
 	s.Restart()
-	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed && !v.Local && v.Failures == 0 })
-	if status, err := old.Report(t.Context(), RateLimited(time.Minute)); err != nil || status.State != Open || status.Failures != 1 {
+	awaitView(t, b, "the fleet's OPEN", func(v View) bool { return v.State == Open && !v.Local && v.Failures == 3 })
+	if status, err := old.Report(t.Context(), RateLimited(time.Minute)); err != nil || status.State != Open || status.Wasted != 4 {
 		t.Errorf("first report to the Redis that is back: %+v, %v", status, err)
 	}
 }

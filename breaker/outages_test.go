@@ -43,6 +43,26 @@ func TestOutageOpens(t *testing.T) {
 	)
 }
 
+// Calls that were in flight when the first one failed are one witness with it: a server that closes its
+// connections once, for a deploy, ends them all. Calls that began later count.
+func TestCallsThatFailTogetherAreOneWitness(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Outcome{"no response": NoAnswer(), "502": Answered(502)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, Options{Cooldown: minute, OutageThreshold: 4, MaxInFlight: 10},
+				row{0, tries(9, "a"), "9"},
+				row{0, tellAll(8, "a", o), "CLOSED"},
+				row{0, streak, "1"},
+				row{0, calls(2, o), "CLOSED"},
+				row{0, tell("a8", o), "CLOSED"}, // also of the first ones
+				row{0, streak, "3"},
+				row{0, call(o), "OPEN 1m0s outage wasted=4"},
+			)
+		})
+	}
+}
+
 // Only calls of one kind add up, and any other answer ends a streak.
 func TestWhatEndsAStreak(t *testing.T) {
 	t.Parallel()

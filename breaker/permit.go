@@ -150,7 +150,7 @@ func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
 // without it, as Redis does not answer.
 func (p Permit) takeMore(ctx context.Context, what []any) (int64, error) {
 	c := p.c
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	r, err := c.within(func(limits []any) (reply, error) {
 		return c.run(ctx, p.key, acquireScript, nil, append(limits, what...)...)
@@ -226,9 +226,9 @@ func (p Permit) Again(ctx context.Context) error {
 // Reporting the same permit again counts nothing.
 //
 // An error says that Redis did not get the report (it wraps [ErrUnavailable]), never
-// that the call failed: a call that succeeded has succeeded. Rate-limited
-// answers and refused credentials are then counted by this instance alone, and open its view,
-// until Redis is back.
+// that the call failed: a call that succeeded has succeeded. The report is then repeated until
+// Redis takes it, for a minute, or until the lease ends if that is later; until then rate-limited
+// answers and refused credentials are counted by this instance alone, and open its view.
 func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	c := p.c
 	if c == nil {
@@ -264,7 +264,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 	if o.kind == limited && o.hint == 0 && o.hasBudget && o.budget.Remaining == 0 {
 		o.hint = o.budget.Reset // the reset is the hint
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	hint := o.hint
 	if c.options.IgnoreHints {
@@ -286,12 +286,23 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 	if corrects := p.corrects(&o); corrects || why.uncalled {
 		taken = slices.Concat(p.taken(), named("true_cost", o.cost))
 	}
-	r, err := c.run(ctx, p.key, reportScript, nil, slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named(
-		"permit", token(p.id), "generation", p.generation, "outcome", outcomeNames[o.kind], "scope", string(o.scope),
-		"hint", millis(hint), "threshold", c.threshold(), "left", left, "reset_in", reset, "limit", limit, "windows", windows,
-		"reason", why.reason, "permanent", why.permanent, "credentials", why.id, "retry", millis(why.retry), "uncalled", why.uncalled,
-		"keep", o.ongoing && p.slot(), "outage", outageNames[c.outage(&o)], "busy", o.busy, "job", o.jobToken(), "outage_threshold", c.outageThreshold()))...)
+	report := func(late time.Duration) []any {
+		if late > 0 {
+			left, windows = "", "" // other calls have been made since
+		}
+		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named(
+			"permit", token(p.id), "generation", p.generation, "outcome", outcomeNames[o.kind], "scope", string(o.scope),
+			"hint", millis(sooner(hint, late)), "threshold", c.threshold(), "left", left, "reset_in", reset, "limit", limit, "windows", windows,
+			"reason", why.reason, "permanent", why.permanent, "credentials", why.id, "retry", millis(sooner(why.retry, late)), "uncalled", why.uncalled,
+			"keep", o.ongoing && p.slot(), "outage", outageNames[c.outage(&o)], "busy", o.busy, "job", o.jobToken(), "outage_threshold", c.outageThreshold()))
+	}
+	var r reply
+	err := errAway
+	if !c.away() {
+		r, err = c.run(ctx, p.key, reportScript, nil, report(0)...)
+	}
 	if err != nil {
+		c.owe(p.key, reportScript, p.until, report)
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
@@ -308,7 +319,7 @@ func (p Permit) slot() bool {
 }
 
 // End frees the slot of a call that was reported as [Outcome.Ongoing]; of another one it does nothing. An
-// error, which wraps [ErrUnavailable], says that the slot is taken until the lease ends.
+// error, which wraps [ErrUnavailable], says that Redis did not get that; it is repeated as a report is.
 func (p Permit) End(ctx context.Context) error {
 	if p.c == nil || !p.slot() {
 		return nil
@@ -319,10 +330,18 @@ func (p Permit) End(ctx context.Context) error {
 // free gives back what the permit holds in Redis, and what it has taken.
 func (p Permit) free(ctx context.Context, taken []any) error {
 	c := p.c
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	r, err := c.run(ctx, p.key, releaseScript, nil, slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id)))...)
+	release := func(time.Duration) []any {
+		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id)))
+	}
+	var r reply
+	err := errAway
+	if !c.away() {
+		r, err = c.run(ctx, p.key, releaseScript, nil, release(0)...)
+	}
 	if err != nil {
+		c.owe(p.key, releaseScript, p.until, release)
 		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}

@@ -91,7 +91,7 @@ func (c *core) tick() bool {
 	v := c.view.Load()
 	periodic := (n%timeEvery == 0 || n%healEvery == 0) && c.waits()
 	if periodic || !v.known || v.behind || c.failed.Load() || c.whole.Load() && c.waits() ||
-		c.anyLocal() || c.joins.any() || c.tally.any() {
+		c.anyLocal() || c.joins.any() || c.owed.any() || c.tally.any() {
 		c.wake(taskRefresh)
 		return true
 	}
@@ -142,6 +142,7 @@ func (c *core) refreshNow(ctx context.Context) {
 		err = c.enroll(ctx)
 	}
 	if err == nil {
+		c.sendOwed(ctx)
 		c.sendJoins(ctx) // what could not be sent at once
 		c.flushRescheduled(ctx)
 	}
@@ -170,7 +171,7 @@ func (c *core) healSome(ctx context.Context, n uint64) error {
 }
 
 func (c *core) heal(ctx context.Context, key string) error {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	_, err := c.run(ctx, key, advanceScript, nil)
 	return err

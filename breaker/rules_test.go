@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -85,11 +86,43 @@ func TestHintOpensAtOnce(t *testing.T) {
 	t.Parallel()
 	runRows(t, Options{},
 		row{0, call(RateLimited(90 * second)), "OPEN 1m30s failures=1 hint wasted=1"},
-		row{90 * second, call(RateLimited(30 * second)), "OPEN 30s failures=1 hint probes=1 wasted=2"},
-		row{2 * minute, call(RateLimited(0)), "OPEN 5m0s failures=1 probe probes=2 wasted=3"},
+		row{90 * second, call(RateLimited(0)), "OPEN 5m0s failures=1 probe probes=1 wasted=2"},
+		row{390 * second, call(RateLimited(30 * second)), "OPEN 30s failures=1 hint probes=2 wasted=3"}, // the first hint of this wait
 		row{7 * minute, call(Success()), "CLOSED"},
 		row{7 * minute, call(RateLimited(100 * time.Hour)), "OPEN 1h0m0s failures=1 hint wasted=1"},
 	)
+}
+
+// A hint that proves wrong is not obeyed again: the next wait at least doubles, up to the longest.
+func TestHintsAreJudged(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hint time.Duration
+		want []time.Duration
+	}{
+		"milliseconds":           {40 * time.Millisecond, []time.Duration{40 * time.Millisecond, second, 2 * second, 4 * second, 8 * second, 10 * second}},
+		"always a second":        {second, []time.Duration{second, 2 * second, 4 * second, 8 * second, 10 * second, 10 * second}},
+		"longer than the double": {5 * second, []time.Duration{5 * second, 10 * second}},
+		"longer than allowed":    {minute, []time.Duration{10 * second, 10 * second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused := func(h *harness) string {
+				call(RateLimited(test.hint))(h)
+				return h.operate(statusScript, "").Remaining.String()
+			}
+			var rows []row
+			at := time.Duration(0)
+			for _, wait := range test.want {
+				rows = append(rows, row{at, refused, wait.String()})
+				at += wait
+			}
+			// Accepted, it is over: the next incident's hint counts as it is.
+			rows = append(rows, row{at, call(Success()), "CLOSED"},
+				row{at, call(RateLimited(test.hint)), fmt.Sprintf("OPEN %v failures=1 hint wasted=1", test.want[0])})
+			runRows(t, Options{Cooldown: 10 * second, MaxCooldown: 10 * second}, rows...)
+		})
+	}
 }
 
 func TestTinyAndNegativeHints(t *testing.T) {

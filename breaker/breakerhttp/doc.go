@@ -24,7 +24,7 @@
 //
 // The report is made when the header of the answer has arrived, before RoundTrip returns. The
 // body is passed on as it is, and nothing is read from it. If the report does not reach
-// Redis, the answer is returned all the same, at most [breaker.DefaultTimeout] later.
+// Redis, the answer is returned all the same, at most [breaker.Options.Timeout] later.
 //
 // A probe must end with its lease (see [breaker.Permit.Until]): the header has to
 // arrive by then, or the request is cut and counts as a failure. The body may take

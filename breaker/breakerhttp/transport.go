@@ -121,18 +121,14 @@ func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error)
 
 // end frees the slot of a request whose body has ended.
 func (t *Transport) end(req *http.Request, permit breaker.Permit) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), breaker.DefaultTimeout)
-	defer cancel()
-	if err := permit.End(ctx); err != nil {
-		t.log.Warn("the slot of a request could not be freed; it is free when its lease ends", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
+	if err := permit.End(context.WithoutCancel(req.Context())); err != nil {
+		t.log.Warn("the slot of a request is not freed yet, which is tried again", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
 	}
 }
 
 // report reports the outcome, also if the request's context has ended with the call.
 func (t *Transport) report(req *http.Request, permit breaker.Permit, outcome breaker.Outcome) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), breaker.DefaultTimeout)
-	defer cancel()
-	if _, err := permit.Report(ctx, outcome); err != nil {
+	if _, err := permit.Report(context.WithoutCancel(req.Context()), outcome); err != nil {
 		t.log.Warn("breaker did not get the outcome of a request", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
 	}
 }

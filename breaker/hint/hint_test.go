@@ -41,6 +41,14 @@ func TestParse(t *testing.T) {
 	}{
 		{name: "nothing", header: header()},
 
+		// A limit of 0 on an accepted call is none.
+		{name: "no limit, X-RateLimit", ok: true, header: header("X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "0")},
+		{name: "no limit, split", ok: true, header: header("RateLimit-Limit", "0", "RateLimit-Remaining", "0", "RateLimit-Reset", "0")},
+		{name: "no limit, dictionary", ok: true, header: header("RateLimit", "limit=0, remaining=0, reset=0")},
+		{name: "no limit, list", ok: true, header: header("RateLimit-Policy", `"a";q=0;w=60`, "RateLimit", `"a";r=0;t=0`)},
+		{name: "no limit of an hour", ok: true, header: header("X-RateLimit-Limit-Hour", "0", "X-RateLimit-Remaining-Hour", "0")},
+		{name: "a refused call's limit of 0", header: header("X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"), want: hint.Hint{Wait: 9 * time.Second, Dialect: "x-ratelimit", Budget: budget(0, 0, 9*time.Second)}},
+
 		// Retry-After.
 		{name: "seconds", header: header("Retry-After", "30"), want: hint.Hint{Wait: 30 * time.Second, Dialect: "retry-after"}},
 		{name: "decimals, as Shopify sends them", header: header("Retry-After", "2.0"), want: hint.Hint{Wait: 2 * time.Second, Dialect: "retry-after"}},

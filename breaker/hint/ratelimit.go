@@ -52,8 +52,12 @@ func structured(a Answer, lines, policyLines []string) (Hint, bool) {
 		known = true
 		p := policies[name(item)]
 		b := Budget{Remaining: remaining, Limit: p.quota, Name: name(item)}
-		if limit, ok := integer(item.Params, "l"); ok && b.Limit == 0 { // of versions in between
+		limit, has := integer(item.Params, "l") // of versions in between
+		if has && b.Limit == 0 {
 			b.Limit = limit
+		}
+		if (has || p.hasQuota) && a.unless0of0(&b) == nil {
+			continue
 		}
 		if t, ok := item.Params.Get("t"); ok {
 			b.Reset = a.reset(t, remaining == 0)
@@ -84,10 +88,14 @@ func dictionary(a Answer, lines []string) (Hint, bool) {
 		return Hint{}, false
 	}
 	out := Hint{Budget: &Budget{Remaining: remaining}}
-	out.Budget.Limit, _ = get("limit")
+	limit, has := get("limit")
+	out.Budget.Limit = limit
 	out.Budget.Reset = a.reset(value(dict, "reset"), remaining == 0)
 	if remaining == 0 {
 		out.Wait = out.Budget.Reset
+	}
+	if has {
+		out.Budget = a.unless0of0(out.Budget)
 	}
 	return out, true
 }
@@ -126,6 +134,7 @@ func (a Answer) reset(bare any, usedUp bool) time.Duration {
 // policy is an item of RateLimit-Policy.
 type policy struct {
 	quota     int
+	hasQuota  bool
 	window    time.Duration
 	otherUnit bool // the quota counts something else than requests
 }
@@ -145,7 +154,7 @@ func readPolicies(lines []string) map[string]policy {
 			continue
 		}
 		var p policy
-		p.quota, _ = integer(item.Params, "q")
+		p.quota, p.hasQuota = integer(item.Params, "q")
 		if w, ok := integer(item.Params, "w"); ok {
 			p.window, _ = seconds(float64(w))
 		}

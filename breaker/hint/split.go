@@ -27,9 +27,19 @@ func (f fields) read(a Answer) Hint {
 	if limits := a.Header[f.limit]; len(limits) > 0 {
 		if limit, ok := number(firstItem(limits[0])); ok {
 			out.Budget.Limit = clampInt(limit)
+			out.Budget = a.unless0of0(out.Budget)
 		}
 	}
 	return out
+}
+
+// unless0of0 is a budget of which the response has the limit; nil if that is 0 although the call was
+// accepted: so APIs say that there is no limit.
+func (a Answer) unless0of0(b *Budget) *Budget {
+	if !a.Limited && b.Limit == 0 && b.Remaining == 0 {
+		return nil
+	}
+	return b
 }
 
 // untilReset reads how long the window lasts. usedUp says that no calls are left.

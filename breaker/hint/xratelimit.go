@@ -63,6 +63,9 @@ func windows(a Answer) (all []Budget) {
 		b := Budget{Remaining: clampInt(left), Reset: reset, Name: name}
 		if most, ok := least(a.Header[limit]); ok {
 			b.Limit = clampInt(most)
+			if a.unless0of0(&b) == nil {
+				return
+			}
 		}
 		all = append(all, b)
 	}

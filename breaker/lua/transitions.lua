@@ -2,8 +2,8 @@
 -- record.lua, and writes nothing: finish does, if b.dirty or b.event say so.
 --
 --   reported  CLOSED                          by the probe                   late, or not CLOSED
---   limited   counts; opens at the threshold, opens again, for longer        is wasted; its hint
---             at a hint, and in slow start                                   extends OPEN
+--   limited   counts; opens at the threshold, opens again, for longer, also  is wasted; its hint
+--             at a hint, and in slow start       than a hint that was wrong   extends OPEN
 --   success   resets the count                closes; slow start begins      nothing
 --   failure   nothing                         next probe in 1, 2, 4 … s      nothing
 --   neutral   nothing                         next probe at once             nothing
@@ -216,10 +216,12 @@ local function refused_probe(b, answer, open)
   end
 end
 
+-- A hint counts for at least a second then, and for twice the last one, which was wrong.
 function RULES.PROBE.limited(b, answer)
   refused_probe(b, answer, function()
+    local hint, least = answer.hint, b.cause == 'hint' and 2 * b.last_cooldown or 0
     b.last_failure = math.floor(now)
-    open_by_answer(b, 'probe', answer.hint)
+    open_by_answer(b, 'probe', hint > 0 and math.max(hint, least, 1000) or 0)
   end)
 end
 
