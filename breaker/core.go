@@ -207,7 +207,7 @@ func (c *core) run(ctx context.Context, key string, s *script, abandoned func(),
 		started := c.clock.now()
 		r, err := s.run(ctx, c.rdb, c.placeOf(key), c.caller(), own...)
 		c.reached(ctx, err)
-		if err != nil && !refused(err) && (!errors.Is(err, context.DeadlineExceeded) || time.Since(asked) >= slowest) && ctx.Err() != context.Canceled { //nolint:errorlint // see context.Context
+		if err != nil && !refused(err) && (!errors.Is(err, context.DeadlineExceeded) || time.Since(asked) >= slowest) && !errors.Is(ctx.Err(), context.Canceled) {
 			c.awayUntil.Store(time.Now().Add(min(c.options.RefreshInterval, time.Second)).UnixNano())
 		}
 		if err != nil {
@@ -257,7 +257,7 @@ func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T,
 const slowest = 200 * time.Millisecond
 
 // errAway is the error of a question that is not asked.
-var errAway = errors.New("Redis did not answer the last question; it is asked again within a second")
+var errAway = errors.New("no answer from Redis to the last question; it is asked again within a second")
 
 // away reports whether Redis is known to be away: it did not answer a script within the last
 // RefreshInterval, or second, nor anything since. Callers do not wait for it then.
