@@ -31,11 +31,11 @@ func TestOutageOpens(t *testing.T) {
 		row{0, ofJobs(1, 3, Answered(503)), "CLOSED"},
 		row{0, ofJobs(3, 3, NoAnswer()), "CLOSED"}, // the job again
 		row{0, streak, "3"},
-		row{0, ofJobs(4, 4, NoAnswer()), "OPEN 1m0s outage wasted=4"},
-		// One probe per cooldown.
+		row{0, ofJobs(4, 4, NoAnswer()), "OPEN 1s outage wasted=4"},
+		// One probe at a time.
 		row{minute, ask("probe"), "probe"},
 		row{minute, ask("other"), "HALF_OPEN for 35s"},
-		row{minute, tell("probe", Answered(500)), "OPEN 1m0s outage probes=1 wasted=5"},
+		row{minute, tell("probe", Answered(500)), "OPEN 2s outage probes=1 wasted=5"},
 		row{2 * minute, call(Answered(422)), "CLOSED"},
 		row{2 * minute, ofJobs(1, 3, Answered(503)), "CLOSED"},
 		row{2 * minute, story, "CLOSED→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; " +
@@ -43,23 +43,27 @@ func TestOutageOpens(t *testing.T) {
 	)
 }
 
-// Calls that were in flight when the first one failed are one witness with it: a server that closes its
-// connections once, for a deploy, ends them all. Calls that began later count.
-func TestCallsThatFailTogetherAreOneWitness(t *testing.T) {
+// An outage may be short: it is tested after 1 s, then 2, 4 … up to the cooldown. A slow start that fails
+// waits for the whole cooldown, and so does what a limiter or a ban may be: 503, 401 and 403.
+func TestOutageIsTestedEarly(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]Outcome{"no response": NoAnswer(), "502": Answered(502)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runRows(t, Options{Cooldown: minute, OutageThreshold: 4, MaxInFlight: 10},
-				row{0, tries(9, "a"), "9"},
-				row{0, tellAll(8, "a", o), "CLOSED"},
-				row{0, streak, "1"},
-				row{0, calls(2, o), "CLOSED"},
-				row{0, tell("a8", o), "CLOSED"}, // also of the first ones
-				row{0, streak, "3"},
-				row{0, call(o), "OPEN 1m0s outage wasted=4"},
-			)
-		})
+	down := Answered(500)
+	runRows(t, Options{Cooldown: 5 * second, OutageThreshold: 2, MaxInFlight: 8},
+		row{0, live, "8"},
+		row{0, ofJobs(1, 2, down), "OPEN 1s outage wasted=2"},
+		row{1 * second, call(down), "OPEN 2s outage probes=1 wasted=3"},
+		row{3 * second, call(NoAnswer()), "OPEN 4s outage probes=2 wasted=4"},
+		row{7 * second, call(down), "OPEN 5s outage probes=3 wasted=5"},
+		row{12 * second, call(down), "OPEN 5s outage probes=4 wasted=6"},
+		row{17 * second, call(Success()), "CLOSED slow=1"},
+		row{17 * second, ofJobs(3, 3, down), "OPEN 5s outage wasted=1"},
+		row{22 * second, call(down), "OPEN 5s outage probes=1 wasted=2"},
+	)
+	for status, want := range map[int]string{503: "OPEN 5s outage wasted=2", 401: "OPEN 5s outage wasted=2", 403: "OPEN 5s outage wasted=2"} {
+		runRows(t, Options{Cooldown: 5 * second, OutageThreshold: 2},
+			row{0, ofJobs(1, 2, Answered(status)), want},
+			row{5 * second, call(Answered(status)), "OPEN 5s outage probes=1 wasted=3"},
+		)
 	}
 }
 
@@ -272,7 +276,7 @@ func TestOutageOfKeys(t *testing.T) {
 	o := Options{Cooldown: minute, OutageThreshold: 4}
 	runRows(t, o, row{0, of("aaaa", Answered(403)), "OPEN 1m0s outage wasted=4, CLOSED"}, row{0, streak, "0"})
 	runRows(t, o, row{0, of("abab", Answered(403)), "CLOSED, OPEN 1m0s outage wasted=4"})
-	runRows(t, o, row{0, of("aaaa", Answered(500)), "CLOSED, OPEN 1m0s outage wasted=4"})
+	runRows(t, o, row{0, of("aaaa", Answered(500)), "CLOSED, OPEN 1s outage wasted=4"})
 }
 
 // While a streak counts, and only then, a success costs a command.

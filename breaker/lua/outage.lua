@@ -21,17 +21,12 @@ end
 -- that opens it. In the slow start after an outage fewer calls in a row do: as many as may be in
 -- flight. But none of the last 20 jobs that did so does it again: that is the job's fault, unless
 -- it is a 503 while the limiter's pace is looked for.
--- Calls that were in flight when the first one failed are one witness with it: a server that closes its
--- connections once, for a deploy, ends them all.
 local function count_outage(b, answer)
-  local slow = b.ramp > 0 and b.outage == answer.outage and (answer.busy or not pace.on(b))
-  if not slow and answer.outage == 'down' and b.streak_of == 'down' and number(named.generation) < b.streak_id then
-    return false
-  end
   if not in_a_row(b, answer.outage, answer.job) then
     return false
   end
   local enough = answer.outage_threshold
+  local slow = b.ramp > 0 and b.outage == answer.outage and (answer.busy or not pace.on(b))
   if slow and (answer.job == '' or pace.on(b) or not string.find(',' .. b.outage_jobs .. ',', ',' .. answer.job .. ',', 1, true)) then
     enough = math.min(enough, b.ramp)
   end
@@ -42,7 +37,7 @@ local function count_outage(b, answer)
   if answer.busy then
     pace.refused(b, slow_start_end() <= 1)
   end
-  open_by_answer(b, 'outage', 0)
+  open_by_answer(b, 'outage', 0, answer.outage == 'down' and not answer.busy) -- 503 may be a limiter's
   b.outage, b.outage_id = answer.outage, math.max(version + 1, now_us)
   local reopened = slow and b.outage_jobs .. (answer.job == '' and '' or ',' .. answer.job) or ''
   b.outage_jobs = string.match(reopened, string.rep(',[^,]+', 20) .. '$') or reopened

@@ -18,7 +18,7 @@
 -- OPEN becomes HALF_OPEN by the first caller that asks after its time. A probe whose lease
 -- has ended counts as a failure. An operator trips, resets and forces in any state.
 
-local PROBE_BACKOFF = 1000 -- ms before the probe after a failed one; doubles each time
+local PROBE_BACKOFF = 1000 -- ms before the probe after a failed one, and of an outage; doubles each time
 local RAMP_UNKNOWN = 64    -- calls in flight that end a slow start if no capacity is known
 local RAMP_LIMIT = 1024    -- and the most that it goes up to
 
@@ -83,15 +83,21 @@ local function open(b, cause, length)
   took_part(b)
 end
 
--- open_by_answer opens for as long as the API's hint says, or for the cooldown.
-local function open_by_answer(b, cause, hint)
-  if b.ramp > 0 or b.state == 'HALF_OPEN' then
+-- open_by_answer opens for as long as the API's hint says, or for the cooldown. An API that is down is
+-- tested early: after 1 s, then 2, 4 … up to the cooldown, but not if its slow start has failed.
+local function open_by_answer(b, cause, hint, down)
+  local slow, again = b.ramp > 0, b.state == 'HALF_OPEN'
+  if slow or again then
     raise_level(b) -- it tried too soon
+  end
+  local length = cooldown(b)
+  if down and not slow then
+    length = math.min(length, again and math.max(PROBE_BACKOFF, 2 * b.last_cooldown) or PROBE_BACKOFF)
   end
   if hint > 0 then
     open(b, 'hint', hinted(hint))
   else
-    open(b, cause, cooldown(b))
+    open(b, cause, length)
   end
 end
 
@@ -239,7 +245,7 @@ function RULES.PROBE.failure(b) retry_probe(b, 0) end
 RULES.PROBE.neutral = clear_probe
 
 function RULES.PROBE.outage(b, answer)
-  refused_probe(b, answer, function() open_by_answer(b, 'outage', 0) end)
+  refused_probe(b, answer, function() open_by_answer(b, 'outage', 0, answer.outage == 'down' and not answer.busy) end)
 end
 
 function RULES.LATE.limited(b, answer)
