@@ -166,6 +166,17 @@ func TestBreakers(t *testing.T) {
 	if want := []string{"shop OPEN", "shop/alice OPEN", "stock CLOSED"}; !slices.Equal(named, want) {
 		t.Errorf("breakers %v, want %v", named, want)
 	}
+	var paged []string
+	for next, cursor := "", ""; len(paged) == 0 || next != ""; cursor = "&cursor=" + url.QueryEscape(next) {
+		p := decode[page[breaker.Status]](t, b.get(t, "/v1/breakers?limit=1"+cursor).ok(t, http.StatusOK))
+		for _, s := range p.Items {
+			paged = append(paged, s.Name+" "+s.State.String())
+		}
+		next = p.Next
+	}
+	if !slices.Equal(named, paged) {
+		t.Errorf("in pages %v, want %v", paged, named)
+	}
 	if items := decode[list[breaker.Status]](t, b.get(t, "/v1/breakers?destination=stock").ok(t, http.StatusOK)).Items; len(items) != 1 || items[0].Name != "stock" {
 		t.Errorf("of stock: %+v", items)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -26,7 +27,7 @@ func (a *api) breakerOperations() {
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/breakers", id: "list-breakers", tag: tagBreakers, scope: access.ScopeRead, where: "query",
 		summary:     "List breakers",
-		description: "Those of all known destinations. Breakers of keys are listed while they are not plainly CLOSED.",
+		description: "Those of all known destinations, in pages: destinations first, each with its keys that are limited, then keys that met a limit and can be called. One that changes while pages are read may be missed or repeated.",
 	}, a.listBreakers)
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/breakers/{name}", id: "get-breaker", tag: tagBreakers, scope: access.ScopeRead, missing: true, where: "path",
@@ -82,12 +83,14 @@ func notFoundIfUnknown(err error) error {
 	return err
 }
 
-// destinationFilter is a filter by destination.
-type destinationFilter struct {
-	Destination string `query:"destination" maxLength:"63" doc:"Only of this destination." example:"deviantart"`
+// breakersInput selects a page of breakers.
+type breakersInput struct {
+	Destination string `query:"destination" maxLength:"63" doc:"Only of this destination and its keys." example:"deviantart"`
+	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most." example:"100"`
+	Cursor      string `query:"cursor" maxLength:"256" doc:"Field next of the page before; leave it out for the first one." example:""`
 }
 
-func (a *api) listBreakers(ctx context.Context, in *destinationFilter) (*answer[List[Breaker]], error) {
+func (a *api) listBreakers(ctx context.Context, in *breakersInput) (*answer[Page[Breaker]], error) {
 	var items []breaker.Status
 	var err error
 	if in.Destination != "" {
@@ -104,7 +107,11 @@ func (a *api) listBreakers(ctx context.Context, in *destinationFilter) (*answer[
 	if err != nil {
 		return nil, err
 	}
-	return answerOf[List[Breaker]](list[breaker.Status]{items}), nil
+	items, next, err := explain.PageOfBreakers(items, in.Cursor, in.Limit, time.Now())
+	if err != nil {
+		return nil, invalid("query.cursor", "%s", err.Error())
+	}
+	return answerOf[Page[Breaker]](page[breaker.Status]{items, next}), nil
 }
 
 func (a *api) allBreakers(ctx context.Context) ([]breaker.Status, error) {

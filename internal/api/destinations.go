@@ -107,6 +107,11 @@ type destinationStats struct {
 	Unreachable *jobs.UnreachableInfo `json:"unreachable,omitempty"`
 }
 
+// destinationFilter is a filter by destination.
+type destinationFilter struct {
+	Destination string `query:"destination" maxLength:"63" doc:"Only of this destination." example:"deviantart"`
+}
+
 func (a *api) stats(ctx context.Context, in *destinationFilter) (*answer[List[Stats]], error) {
 	if in.Destination != "" && !jobs.ValidDestination(in.Destination) {
 		return nil, badDestination("query.destination")

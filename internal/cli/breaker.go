@@ -68,11 +68,19 @@ func (n breakerName) open(ctx context.Context, p *Process) (*session, error) {
 
 type breakerListCmd struct {
 	Destination string `placeholder:"D" help:"Only this destination's breaker and those of its keys."`
+	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Breakers on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
+	Cursor      string `placeholder:"CURSOR" help:"Go on after the page of JSON with this as next."`
 	outputFlag
 }
 
 // Run lists breakers.
 func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
+	if c.Limit < 1 || c.Limit > mostBreakers {
+		return inputErrorf("--limit must be from 1 to %d", mostBreakers)
+	}
+	if c.Cursor != "" && !c.json() {
+		return inputErrorf("--cursor is for pages of JSON; add -o json")
+	}
 	s, err := p.open(ctx)
 	if err != nil {
 		return err
@@ -87,18 +95,16 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	} else if known, err = s.destinations(ctx); err != nil {
 		return fmt.Errorf("breaker list: %w", err)
 	}
-	out := page[breaker.Status]{Items: []breaker.Status{}}
-	for _, name := range known {
-		list, err := s.breakers.List(ctx, s.rdb, name)
-		if err != nil {
-			return fmt.Errorf("breaker list: %w", err)
-		}
-		slices.SortStableFunc(list[1:], func(a, b breaker.Status) int { // limited ones first
-			return boolOrder(a.State == breaker.Closed && a.Forced == "", b.State == breaker.Closed && b.Forced == "")
-		})
-		out.Items = append(out.Items, list...)
+	all, err := s.breakers.ListAll(ctx, s.rdb, known)
+	if err != nil {
+		return fmt.Errorf("breaker list: %w", err)
 	}
+	now := time.Now()
 	if c.json() {
+		var out page[breaker.Status]
+		if out.Items, out.Next, err = explain.PageOfBreakers(slices.Concat(all...), c.Cursor, c.Limit, now); err != nil {
+			return inputErrorf("--cursor: %w", err)
+		}
 		return p.printJSON(out)
 	}
 	if len(known) == 0 {
@@ -108,44 +114,33 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker list: %w", err)
 	}
+	return c.print(p, all, workers, now)
+}
+
+// print prints the breakers of destinations, each before those of its keys, limited ones first.
+func (c *breakerListCmd) print(p *Process, all [][]breaker.Status, workers jobs.Workers, now time.Time) error {
 	r := newRows()
 	r.add("NAME", "STATE", "FAILURES", "DETAIL")
-	now := time.Now()
-	closed := map[string]int{} // keys that met a limit, by destination
-	for _, b := range out.Items {
-		if destination, _, ofKey := strings.Cut(b.Name, "/"); ofKey && b.State == breaker.Closed && b.Forced == "" {
-			if closed[destination]++; closed[destination] > mostClosedKeys {
-				continue
-			}
-		}
-		detail := breakerDetail(b, now)
-		if u, all := workers.Unreached(b.Name); all { // of a destination
+	k := newKeyCount(c.Limit)
+	for _, of := range all[:k.destinations(len(all))] {
+		detail := breakerDetail(of[0], now)
+		if u, none := workers.Unreached(of[0].Name); none {
 			detail = strings.TrimSuffix("UNREACHABLE: "+explain.NotReached(u, 0, now)+"; "+detail, "; ")
 		}
-		r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), detail)
-	}
-	var lines strings.Builder
-	for _, name := range known {
-		if n := closed[name] - mostClosedKeys; n > 0 {
-			lines.WriteString(plural(n, "other key", "other keys") + " of " + name + " met a limit and can be called; all: -o json\n")
+		r.add(of[0].Name, of[0].State.String(), strconv.Itoa(of[0].Failures), detail)
+		keys := of[1:]
+		explain.LimitedFirst(keys, now)
+		for _, b := range keys {
+			if k.shows(of[0].Name, explain.Urgency(b, now) < explain.Callable) {
+				r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), breakerDetail(b, now))
+			}
 		}
 	}
-	return r.printWith(p, lines.String())
+	return r.printWith(p, k.rest("met a limit and can be called", "-o json"))
 }
 
-// boolOrder orders false before true.
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-// mostClosedKeys bounds the CLOSED breakers of keys that are printed for a destination.
-const mostClosedKeys = 10
+// mostBreakers is the longest page of breakers.
+const mostBreakers = 1000
 
 // breakerDetail returns what happens next, in short.
 func breakerDetail(b breaker.Status, now time.Time) string {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 )
 
 func TestBreaker(t *testing.T) {
@@ -184,8 +185,27 @@ func TestListOfManyKeys(t *testing.T) {
 	if len(lines) != 14 || !strings.HasPrefix(lines[2], "shop/k14 ") || lines[13] != "4 other keys of shop met a limit and can be called; all: -o json" {
 		t.Errorf("printed\n%s", out)
 	}
-	if items := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t)).Items; len(items) != 16 {
-		t.Errorf("%d items as JSON, want 16", len(items))
+	first := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-n", "5", "-o", "json").ok(t))
+	rest := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "--cursor", first.Next, "-o", "json").ok(t))
+	if len(first.Items) != 5 || first.Items[1].Name != "shop/k14" || len(rest.Items) != 11 || rest.Next != "" {
+		t.Errorf("pages of %d and %d as JSON, want 16 in all", len(first.Items), len(rest.Items))
+	}
+	b.run(t, "breaker", "list", "--cursor", "x", "-o", "json").want(t, 2, "", `{"error":"--cursor: `+explain.ErrInvalidCursor.Error()+"\"}\n")
+	b.run(t, "breaker", "list", "-n", "0").want(t, 2, "", "tidegate: --limit must be from 1 to 1000\n")
+}
+
+// Limited keys are bounded too.
+func TestListOfManyLimitedKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	for i := range 15 {
+		if _, err := breaker.Trip(t.Context(), b.server.Client(t), fmt.Sprintf("shop/k%02d", i), breaker.TripOptions{For: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(b.run(t, "breaker", "list", "-n", "3").ok(t)), "\n")
+	if len(lines) != 6 || !strings.HasPrefix(lines[4], "shop/k02 ") || lines[5] != "12 other limited keys; all: -o json" {
+		t.Errorf("printed\n%s", strings.Join(lines, "\n"))
 	}
 }
 

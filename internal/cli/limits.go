@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -18,7 +21,7 @@ type limitsCmds struct {
 type limitsShowCmd struct {
 	Name        string `arg:"" optional:"" name:"name" help:"Name of the destination, or destination/key for the limits of a key."`
 	Destination string `placeholder:"D" help:"This destination's limits and those of its keys."`
-	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page, 1 to 1000. Default: ${default}."`
+	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
 	Cursor      string `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
 	outputFlag
 }
@@ -52,6 +55,9 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
+	if !c.json() && c.Cursor == "" && len(known) > 0 {
+		return c.printAll(ctx, p, s, known)
+	}
 	var out page[breaker.Limits]
 	out.Items, out.Next, err = s.breakers.ListLimits(ctx, s.rdb, known, c.Cursor, c.Limit)
 	if errors.Is(err, breaker.ErrInvalidCursor) {
@@ -66,7 +72,69 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process) error {
 	if len(known) == 0 {
 		return p.write([]byte("no destination is known; start one with: tidegate worker\n"))
 	}
-	return printLimits(p, out.Items, out.Next)
+	rest := ""
+	if out.Next != "" {
+		rest = "more: --cursor " + out.Next + "\n"
+	}
+	return printLimits(p, out.Items, rest)
+}
+
+// mostLimitPages bounds the pages that are read for a table.
+const mostLimitPages = 10
+
+// printAll prints the limits of destinations, each before those of its keys that hold calls back, and of
+// some others; the rest is counted.
+func (c *limitsShowCmd) printAll(ctx context.Context, p *Process, s *session, known []string) error {
+	var all []breaker.Limits
+	cursor := ""
+	for i := 0; i == 0 || cursor != "" && i < mostLimitPages; i++ {
+		items, next, err := s.breakers.ListLimits(ctx, s.rdb, known, cursor, mostLimits)
+		if err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+		all, cursor = append(all, items...), next
+	}
+	statuses, err := s.breakers.ListAll(ctx, s.rdb, known)
+	if err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	now := time.Now()
+	urgency := map[string]int{}
+	for _, b := range slices.Concat(statuses...) {
+		urgency[b.Name] = explain.Urgency(b, now)
+	}
+	of := map[string][]breaker.Limits{} // by destination, its own first
+	for _, l := range all {
+		destination, _, ofKey := strings.Cut(l.Name, "/")
+		if _, known := urgency[l.Name]; !known && ofKey {
+			urgency[l.Name] = explain.Callable
+		}
+		of[destination] = append(of[destination], l)
+	}
+	k := newKeyCount(c.Limit)
+	names := slices.Compact(slices.Sorted(slices.Values(known)))
+	var shown []breaker.Limits
+	for _, name := range names[:k.destinations(len(names))] {
+		list := of[name]
+		if len(list) == 0 {
+			continue // beyond the pages that were read
+		}
+		keys := list[1:]
+		slices.SortStableFunc(keys, func(a, b breaker.Limits) int {
+			return cmp.Or(cmp.Compare(urgency[a.Name], urgency[b.Name]), strings.Compare(a.Name, b.Name))
+		})
+		shown = append(shown, list[0])
+		for _, l := range keys {
+			if k.shows(name, urgency[l.Name] < explain.Callable) {
+				shown = append(shown, l)
+			}
+		}
+	}
+	rest := k.rest("can be called", "-o json")
+	if cursor != "" {
+		rest += "not all keys were read; all: -o json\n"
+	}
+	return printLimits(p, shown, rest)
 }
 
 func (c *limitsShowCmd) showOne(ctx context.Context, p *Process) error {
@@ -85,7 +153,8 @@ func (c *limitsShowCmd) showOne(ctx context.Context, p *Process) error {
 	return printLimits(p, []breaker.Limits{found}, "")
 }
 
-func printLimits(p *Process, items []breaker.Limits, next string) error {
+// printLimits prints limits, and lines about the rest.
+func printLimits(p *Process, items []breaker.Limits, rest string) error {
 	now := time.Now()
 	r := newRows()
 	r.add("NAME", "SOURCE", "LIMIT", "USED", "RESETS IN", "CONFIDENCE", "SINCE")
@@ -98,10 +167,7 @@ func printLimits(p *Process, items []breaker.Limits, next string) error {
 			r.add(l.Name, "-", "none known", "-", "-", "-", "-")
 		}
 	}
-	if next != "" {
-		r.add("more: --cursor " + next)
-	}
-	return r.print(p)
+	return r.printWith(p, rest)
 }
 
 type limitsForgetCmd struct {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -82,6 +83,51 @@ declared +900 per month of UTC; used 1 of 900; resets in [0-9hdms]+\nfailures`)
 	b.run(t, "breaker", "trip", "shop").ok(t)
 	b.run(t, "limits", "forget", "shop").want(t, 0,
 		"shop: nothing was learned or announced\nshop is OPEN still; close it with: tidegate breaker reset shop\n", "")
+}
+
+// Of many keys those that hold calls back are printed, few others, and the number of the rest.
+func TestLimitsOfManyKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	br, err := breaker.New(t.Context(), b.server.Client(t), breaker.Options{Destination: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer br.Close()
+	for i := range 30 {
+		key := fmt.Sprintf("k%02d", i)
+		permit, err := br.Key(key).Allow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := breaker.Success().WithBudget(hint.Budget{Remaining: 1, Limit: 100, Reset: time.Hour})
+		if _, err := permit.Report(t.Context(), told); err != nil {
+			t.Fatal(err)
+		}
+		if i >= 25 {
+			if _, err := breaker.Trip(t.Context(), b.server.Client(t), "shop/"+key, breaker.TripOptions{For: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	names := func(args ...string) string {
+		var out []string
+		for line := range strings.Lines(b.run(t, append([]string{"limits"}, args...)...).ok(t)) {
+			name, _, _ := strings.Cut(line, "  ")
+			out = append(out, strings.TrimSpace(strings.TrimPrefix(name, "shop/")))
+		}
+		return strings.Join(out, " ")
+	}
+	const free = "k00 k01 k02 k03 k04 k05 k06 k07 k08 k09 15 other keys of shop can be called; all: -o json"
+	if got, want := names(), "NAME shop k25 k26 k27 k28 k29 "+free; got != want {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+	if got, want := names("--destination", "shop", "-n", "2"), "NAME shop k25 k26 3 other limited keys; all: -o json"; !strings.HasPrefix(got, "NAME shop k25 k26 ") || !strings.Contains(got, "3 other limited keys; all: -o json") {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+	if n := len(decode[page[breaker.Limits]](t, b.run(t, "limits", "-o", "json").ok(t)).Items); n != 31 {
+		t.Errorf("%d as JSON", n)
+	}
 }
 
 func TestLimitsBadInput(t *testing.T) {
