@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -38,6 +40,7 @@ type destination struct {
 
 	observers *observers
 	failures  *failureLog
+	strangers outage.Limiter // types of tasks of other programs, logged once
 
 	watching sync.WaitGroup // watchCredentials
 
@@ -57,6 +60,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	d := &destination{
 		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
 		stuckAfter: stuckAfter, stopped: make(chan struct{}), observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
+		strangers: outage.Limiter{Every: math.MaxInt64},
 	}
 	d.doubts = newDoubts(log, func() { d.reach.changed() })
 	return d
@@ -76,6 +80,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		Fatal:      func(err error) { stop(err) },
 		Expired:    d.expired,
 		Released:   d.released,
+		Foreign:    d.foreign,
 		Recovered:  d.recovered,
 		Unreadable: d.unreadable,
 	})

@@ -219,6 +219,15 @@ func (d *destination) expired(_ string, n int) {
 // released reports jobs that this process has fetched after they were held.
 func (d *destination) released(_ string, n int) { d.observers.released(d.name, n) }
 
+// foreign reports tasks of other programs that this process has moved to asynq's archive.
+func (d *destination) foreign(queue, taskType string, n int) {
+	d.observers.foreign(d.name, n)
+	if d.strangers.Allow(queue + " " + taskType) {
+		d.log.Warn("tasks of another program in a queue of Tidegate were not run; they are in asynq's archive; further ones of this type are counted, not logged",
+			"queue", queue, "type", clean(taskType, maxError), "tasks", n)
+	}
+}
+
 // stub is a job without a readable record.
 func stub(queue, id, key string) *jobs.Job {
 	destination, priority, _ := store.ParseQueue(queue)

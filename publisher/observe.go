@@ -45,6 +45,9 @@ type Observer struct {
 	// this process has dropped from the stream of job events before callbacks were enqueued
 	// for them: there were more than a million, or they were older than 72 hours.
 	OnCallbacksDropped func(destination string, n int)
+	// OnForeign is called with the number of tasks of other programs that this process has found
+	// in the queues of a destination and moved to asynq's archive.
+	OnForeign func(destination string, n int)
 	// Trace is called before each call. The handler gets the context that it returns, which
 	// must be derived from ctx. The returned function is called when the call has ended, with
 	// the decided outcome of the job; a pause or cancellation at the same moment may still
@@ -133,6 +136,10 @@ func (o *observers) expired(destination string, n int) {
 
 func (o *observers) callbacksDropped(destination string, n int) {
 	notifyCount(o, "OnCallbacksDropped", func(x *Observer) func(string, int) { return x.OnCallbacksDropped }, destination, n)
+}
+
+func (o *observers) foreign(destination string, n int) {
+	notifyCount(o, "OnForeign", func(x *Observer) func(string, int) { return x.OnForeign }, destination, n)
 }
 
 // trace calls Trace of each observer for a call that is about to start. The caller calls ended

@@ -66,6 +66,9 @@ type Options struct {
 	// Released, if set, is called with the number of held jobs of a queue that this engine
 	// has fetched.
 	Released func(queue string, n int)
+	// Foreign, if set, is called with the number of tasks of another program, all of the type,
+	// that this engine has moved from a queue to asynq's archive.
+	Foreign func(queue, taskType string, n int)
 	// Recovered, if set, is called for each job of a dead worker that this engine has
 	// recovered.
 	Recovered func(msg *store.Message, s store.Applied)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,8 +165,12 @@ func TestFetchScriptLeavesForeignTasks(t *testing.T) {
 		s.pending("a", "theirs", "b")
 		theirs := string((&store.Message{Type: "email:send", ID: "theirs", Queue: s.queue, Payload: []byte("x")}).AppendTo(nil))
 		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "theirs"), store.FieldMsg, theirs).Err())
-		if reply := fetchReply(s, 3); reply.Dropped != 1 || len(reply.Jobs) != 2 {
+		reply := fetchReply(s, 3)
+		if reply.Dropped != 1 || len(reply.Jobs) != 2 {
 			t.Errorf("dropped %d, handed out %v; want a and b", reply.Dropped, reply.Jobs)
+		}
+		if diff := cmp.Diff(map[string]int{"email:send": 1}, reply.Foreign); diff != "" {
+			t.Errorf("types (-want +got):\n%s", diff)
 		}
 		fields := s.rdb.HGetAll(ctx, store.TaskKey(s.queue, "theirs")).Val()
 		want := map[string]string{store.FieldMsg: theirs, store.FieldState: "archived", store.FieldPendingSince: "1"}
@@ -174,6 +179,24 @@ func TestFetchScriptLeavesForeignTasks(t *testing.T) {
 		}
 		if ids := s.rdb.ZRange(ctx, "asynq:{"+s.queue+"}:archived", 0, -1).Val(); len(ids) != 1 || ids[0] != "theirs" {
 			t.Errorf("archived %v", ids)
+		}
+	})
+}
+
+// The types of such tasks are cut off.
+func TestFetchScriptNamesForeignTypes(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *testQueue) {
+		want := map[string]int{}
+		for i, length := range []int{1, 16, 100, 101, 127, 128, 129, 5000, 20000} {
+			id, of := fmt.Sprint("theirs-", i), strings.Repeat("t", length)
+			s.pending(id)
+			theirs := string((&store.Message{Type: of, ID: id, Queue: s.queue}).AppendTo(nil))
+			s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), store.FieldMsg, theirs).Err())
+			want[of[:min(length, 100)]]++
+		}
+		if diff := cmp.Diff(want, fetchReply(s, 3).Foreign); diff != "" {
+			t.Errorf("types (-want +got):\n%s", diff)
 		}
 	})
 }

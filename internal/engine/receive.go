@@ -26,6 +26,11 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 	if reply.Expired > 0 && e.o.Expired != nil {
 		e.o.Expired(f.queue, reply.Expired)
 	}
+	for of, n := range reply.Foreign {
+		if e.o.Foreign != nil {
+			e.o.Foreign(f.queue, of, n)
+		}
+	}
 	err = reply.Malformed
 	a := admission{e: e, f: f, opened: e.opening.count()}
 	for _, job := range reply.Jobs {

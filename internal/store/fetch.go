@@ -37,6 +37,9 @@ type FetchReply struct {
 	Paused   bool // the queue is, by an operator
 	Drained  bool // no job is pending any more
 	HeldKeys HeldKeys
+	// Foreign are tasks of other programs that went to asynq's archive, among Dropped: how many
+	// of each type, which is cut off after 100 bytes.
+	Foreign map[string]int
 	Jobs     []Fetched
 	// Malformed is the error of jobs that could not be read, if any.
 	Malformed error
@@ -107,6 +110,14 @@ func (a FetchArgs) reply(cmd *redis.Cmd) (FetchReply, error) {
 	r.Expired = v.integer()
 	state := v.integer()
 	r.Paused, r.Drained = state == 1, state == 2
+	foreign, _ := v.next().([]any)
+	for types := (&values{left: foreign}); len(types.left) > 0; {
+		if r.Foreign == nil {
+			r.Foreign = map[string]int{}
+		}
+		of := types.text()
+		r.Foreign[of] = types.integer()
+	}
 	r.Malformed = v.err
 	for len(v.left) > 0 {
 		job, err := fetchedOf(v.list())

@@ -18,7 +18,7 @@ type counters struct {
 	finished                                *prometheus.CounterVec // by destination and status
 	rescheduled                             *prometheus.CounterVec // by destination and reason
 	expired, exhausted, poisoned, released  *prometheus.CounterVec
-	callbacksDropped                        *prometheus.CounterVec
+	callbacksDropped, foreign               *prometheus.CounterVec
 	stuck, rulesFailed, doubtful            *prometheus.CounterVec
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
@@ -58,6 +58,8 @@ func newCounters() counters {
 			"Jobs that were held because of their keys' circuit breakers and that were let through.", destination),
 		callbacksDropped: counter("tidegate_callbacks_dropped_total",
 			"Finished jobs that were dropped before callbacks were made of them.", destination),
+		foreign: counter("tidegate_foreign_tasks_total",
+			"Tasks of other programs in the queues of a destination, which were not run.", destination),
 		stuck: counter("tidegate_handlers_stuck_total",
 			"Handlers that had not returned long after their context ended.", destination),
 		rulesFailed: counter("tidegate_answer_rules_failed_total",
@@ -89,7 +91,7 @@ func newCounters() counters {
 		newFromZero(c.doubtful.MetricVec, publisher.DoubtError, publisher.DoubtLimit),
 		newFromZero(c.retries.MetricVec, attempts...),
 	}
-	for _, v := range []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck, c.rulesFailed} {
+	for _, v := range []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.foreign, c.stuck, c.rulesFailed} {
 		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
 	}
 	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {

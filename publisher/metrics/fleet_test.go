@@ -66,7 +66,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 		`circuit_breaker_state{state="closed"}`: 1, `circuit_breaker_state{state="open"}`: 0, `circuit_breaker_state{state="half_open"}`: 0,
 		"circuit_breaker_failures": 0, "circuit_breaker_cooldown_remaining_seconds": 0, "circuit_breaker_open_keys": 0,
 		"wasted_calls_total": 0, "jobs_expired_total": 0, "job_retries_exhausted_total": 0,
-		"jobs_poisoned_total": 0, "jobs_released_total": 0, "callbacks_dropped_total": 0, "answer_rules_failed_total": 0, `answers_doubtful_total{kind="error"}`: 0, `answers_doubtful_total{kind="limit"}`: 0, "jobs_ready": 0, "jobs_held": 0, "jobs_near_expiration": 0,
+		"jobs_poisoned_total": 0, "jobs_released_total": 0, "callbacks_dropped_total": 0, "foreign_tasks_total": 0, "answer_rules_failed_total": 0, `answers_doubtful_total{kind="error"}`: 0, `answers_doubtful_total{kind="limit"}`: 0, "jobs_ready": 0, "jobs_held": 0, "jobs_near_expiration": 0,
 		"oldest_pending_age_seconds": 0, "destination_paused": 0,
 		"publish_duration_seconds_count": 0, "reschedule_delay_seconds_count": 0, "job_ttl_seconds_count": 0,
 	}

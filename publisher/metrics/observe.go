@@ -16,7 +16,7 @@ func (m *Metrics) Observe(o *publisher.Options) {
 	}
 	o.Observe(publisher.Observer{
 		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck, OnDoubtful: m.onDoubtful, OnTransition: m.onTransition,
-		OnExpired: add(m.expired), OnReleased: add(m.released), OnCallbacksDropped: add(m.callbacksDropped),
+		OnExpired: add(m.expired), OnReleased: add(m.released), OnCallbacksDropped: add(m.callbacksDropped), OnForeign: add(m.foreign),
 	})
 }
 

@@ -55,7 +55,7 @@ func TestLint(t *testing.T) {
 		"tidegate_circuit_breaker_cooldown_remaining_seconds", "tidegate_circuit_breaker_failures",
 		"tidegate_circuit_breaker_incidents_total", "tidegate_circuit_breaker_open_keys",
 		"tidegate_circuit_breaker_probes_total", "tidegate_circuit_breaker_state", "tidegate_destination_paused",
-		"tidegate_handlers_stuck", "tidegate_handlers_stuck_total",
+		"tidegate_foreign_tasks_total", "tidegate_handlers_stuck", "tidegate_handlers_stuck_total",
 		"tidegate_job_retries_exhausted_total", "tidegate_job_retries_total", "tidegate_job_ttl_seconds", "tidegate_jobs",
 		"tidegate_jobs_expired_total", "tidegate_jobs_finished_total", "tidegate_jobs_held", "tidegate_jobs_in_hand",
 		"tidegate_jobs_near_expiration", "tidegate_jobs_poisoned_total", "tidegate_jobs_ready",

@@ -8,7 +8,8 @@
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
---   expired, 1 if the queue is paused or 2 if none is pending any more, job, ...}, each job
+--   expired, 1 if the queue is paused or 2 if none is pending any more, the types of tasks of
+--   other programs as {type, how many, ...} or 0 without any, job, ...}, each job
 --   as {id, msg} or {id, msg, attempt, reschedules, crashes, expires_at, ms until then (nil =
 --   it never expires), its key and, with a key, its place among the jobs of it}
 --
@@ -20,7 +21,7 @@
 local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local lease_ms, want, worker, run, name = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local source = name == '' and 'pending' or 'held'
-local jobs, active, leases = { 0, 0, 0, 0, 0 }, {}, {}
+local jobs, active, leases = { 0, 0, 0, 0, 0, 0 }, {}, {}
 local lease = lease_end(lease_ms)
 local expiring = {} -- those with an expiry
 
@@ -35,7 +36,7 @@ if unusual > 0 then
 end
 if unusual > (streamed and 1 or 0) then
   if redis.call('EXISTS', paused_key) == 1 then
-    return { 0, 0, 0, 0, 1 }
+    return { 0, 0, 0, 0, 1, 0 }
   end
   local now_us = clock[1] * 1000000 + clock[2]
   local key_held = {}
@@ -81,6 +82,7 @@ end
 
 -- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
 local rounds, gone, archived, drained = 0, 0, 0, false
+local types -- of archived tasks: how many, by type
 repeat
   rounds = rounds + 1
   local ids, places
@@ -103,6 +105,9 @@ repeat
       redis.call('ZADD', asynq .. 'archived', clock[1], id)
       redis.call('HSET', key, 'state', 'archived')
       archived = archived + 1
+      types = types or {}
+      local of = type_of(f[1])
+      types[of] = (types[of] or 0) + 1
     elseif f[6] and tonumber(f[6]) <= now then
       rare().expire(id, key, source)
       jobs[4] = jobs[4] + 1
@@ -148,6 +153,13 @@ elseif gone > 0 then
 end
 jobs[1] = jobs[4] + gone + archived
 jobs[5] = drained and 2 or 0
+if types then
+  jobs[6] = {}
+  for of, n in pairs(types) do
+    jobs[6][#jobs[6] + 1] = of
+    jobs[6][#jobs[6] + 1] = n
+  end
+end
 if to_hold then
   for of, list in pairs(to_hold) do
     redis.call('ZADD', rare().held_of(of), unpack(list))

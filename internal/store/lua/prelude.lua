@@ -29,6 +29,15 @@ local function foreign(msg)
   return string.sub(msg, 1, 18) ~= '\10\16tidegate:publish' and string.sub(msg, 1, 1) == '\10'
 end
 
+-- The type of such a task, cut off after 100 bytes. It follows its length, a varint.
+local function type_of(msg)
+  local first, n = 3, string.byte(msg, 2) or 0
+  while first < 12 and (string.byte(msg, first - 1) or 0) >= 128 do
+    first = first + 1
+  end
+  return string.sub(msg, first, first - 1 + math.min(n, 100))
+end
+
 -- A full Redis refuses a script's first write unless it frees memory, and lets the script
 -- finish otherwise. Scripts that operators need then, and those that let jobs flow on, begin
 -- with a write that it accepts.
