@@ -15,6 +15,7 @@ import (
 // process attempts one fetched job and decides its outcome. If that depends on the calls that
 // follow, it returns a function that waits for them, and then decides.
 func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater func()) {
+	d.engine.Begin(delivery)
 	job, msg, err := decode(delivery)
 	if err != nil {
 		d.releaseUnused(delivery)

@@ -45,7 +45,8 @@ type Options struct {
 	RecoverSpread time.Duration
 	// MaxCrashes is how many workers may die with a job in flight before it fails as
 	// poison. A crash suspect, with which a worker has died, never runs at the same time as
-	// another suspect of the process. Default 3; negative: no limit.
+	// another suspect of the process. While workers die of something else, twice as many may die,
+	// unless it is 1. Default 3; negative: no limit.
 	MaxCrashes int
 	// Namespace is that of the jobs; see jobs.WithNamespace. Default: that of Client, or
 	// tidegate.

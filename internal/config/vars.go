@@ -237,7 +237,7 @@ type Jobs struct {
 	// How long a failed, cancelled or expired job can still be looked up.
 	JobRetentionFailed time.Duration `env:"JOB_RETENTION_FAILED" envDefault:"2160h" min:"0s"`
 	// A job that was running this many times when its worker died fails as
-	// poison.
+	// poison; twice as often while workers die of something else, unless it is 1.
 	MaxCrashes int `env:"MAX_CRASHES" envDefault:"3" min:"1"`
 	// Largest payload of a job, in bytes.
 	MaxPayloadBytes int `env:"MAX_PAYLOAD_BYTES" envDefault:"262144" min:"1" max:"16777216"`

@@ -23,6 +23,7 @@ func (s *testQueue) dies(recoverer *Engine, id string) {
 	if got := asDequeue(s.t, victim, s.queue); got != id {
 		s.t.Fatalf("the victim fetched %q, want %s", got, id)
 	}
+	victim.Begin(victim.Delivery(id))
 	s.lease(id, time.Unix(1, 0))
 	s.asLost(recoverer, id)
 }

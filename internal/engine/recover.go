@@ -34,6 +34,19 @@ func (e *Engine) recoverOutcome() store.Outcome {
 	return o
 }
 
+// Begin records that a crash suspect is about to run: if its worker dies from now on, the job may
+// be the cause. Without the record a crash does not count.
+func (e *Engine) Begin(d *Delivery) {
+	if d.Fields.Crashes == 0 {
+		return
+	}
+	ctx, cancel := e.bounded()
+	defer cancel()
+	if err := e.rdb.HDel(ctx, store.TaskKey(d.Queue, d.ID), store.FieldUnstarted).Err(); err != nil && e.ctx.Err() == nil {
+		e.o.Logger.Warn("the start of a crash suspect was not recorded", "job", d.ID, "error", err)
+	}
+}
+
 // suspectOutcome defers a crash suspect while another one is in flight: suspects run one at
 // a time, so that a poison job does not raise the crash counts of the others.
 func (e *Engine) suspectOutcome() *store.Outcome {

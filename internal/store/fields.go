@@ -44,6 +44,7 @@ const (
 	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
 	FieldCrashRun       = "crash_run" // the fetch whose worker was last taken for dead
 	FieldRun            = "run"       // the latest fetch
+	FieldUnstarted      = "unstarted" // the fetch that returned this crash suspect, until its handler starts
 
 	// Of a job in the state moving; see Move.
 	FieldMoveState  = "move_state"  // that it starts in

@@ -65,6 +65,9 @@ func Detail(v store.Version) string {
 	case "recovered":
 		return "available_at " + delay(v)
 	case "worker_lost":
+		if v.Count == 0 {
+			return "not counted: the job had not started"
+		}
 		return fmt.Sprint("crash ", v.Count)
 	default:
 		return v.Detail

@@ -44,7 +44,8 @@ func TestDetail(t *testing.T) {
 {"version":5,"at":9,"status":"retry_pending","event":"retry_scheduled","delay":1540,"reason":""}
 {"version":6,"at":9,"status":"running","event":"worker_lost","count":2}
 {"version":7,"at":9,"status":"pending","event":"recovered","delay":1e+15}
-{"version":8,"at":9,"status":"cancelled","event":"cancelled","detail":"wrong file","by":"ann"}`)
+{"version":8,"at":9,"status":"cancelled","event":"cancelled","detail":"wrong file","by":"ann"}
+{"version":9,"at":9,"status":"running","event":"worker_lost"}`)
 	var texts []string
 	for _, v := range got {
 		texts = append(texts, v.Event+": "+words.Detail(v))
@@ -52,6 +53,7 @@ func TestDetail(t *testing.T) {
 	want := []string{
 		"started: ", "rescheduled: available_at +60s, count 1, breaker shop open", "retry_scheduled: next_retry_at +1.5s",
 		"worker_lost: crash 2", "recovered: available_at +1000000000000s", "cancelled: wrong file",
+		"worker_lost: not counted: the job had not started",
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)

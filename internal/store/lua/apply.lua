@@ -27,6 +27,22 @@ if not counters[kind] and not others[kind] then
   return redis.error_reply('ERR apply: unknown kind ' .. kind)
 end
 
+-- Counts the workers of this queue that have died within ten minutes, that of the run included.
+local function count_death(of_run)
+  local deaths = ours .. 'deaths'
+  redis.call('ZADD', deaths, now_ms, string.match(of_run, '^(.*)%-') or of_run)
+  redis.call('ZREMRANGEBYSCORE', deaths, '-inf', int(now - 600000))
+  redis.call('PEXPIRE', deaths, 600000)
+  return redis.call('ZCARD', deaths)
+end
+
+-- Whether a job is taken for the cause of its crashes: there are as many as the limit, and fewer
+-- than three times as many workers have died. While they die of something else, a job may crash
+-- twice as often. A limit of 1 is for jobs that must not run again.
+local function is_poison(count, limit, deaths)
+  return count >= limit and (limit == 1 or deaths < 3 * count or count >= 2 * limit)
+end
+
 -- 1. Whether the job is this run's.
 local outlived = false -- its lease lapsed and its worker was taken for dead, but is alive
 if run ~= '' then
@@ -67,7 +83,7 @@ else
   outlived = false
 end
 redis.call('ZREM', lease_key, id)
-local f = redis.call('HMGET', key, 'msg', 'action', 'started_at', 'by', 'expires_at', 'run')
+local f = redis.call('HMGET', key, 'msg', 'action', 'started_at', 'by', 'expires_at', 'run', 'unstarted', 'crashes')
 if not f[1] then
   return GONE
 end
@@ -76,7 +92,14 @@ local action, started_at, by, expires_at, latest_run = f[2], f[3], f[4] or '', t
 -- 2. Its counters, which may turn the outcome into a failure.
 local count = 0
 local counter, recovered = counters[kind], kind == 'recover'
-if counter then
+-- A suspect whose handler had not started cannot have been the cause. The first crash counts for
+-- all jobs in flight: it makes the suspects.
+local crashes = tonumber(f[8] or '') or 0
+local blameless = recovered and crashes > 0 and f[7] == latest_run
+local deaths = recovered and count_death(latest_run)
+if blameless then
+  count = crashes
+elseif counter then
   count = tonumber(redis.call('HGET', key, counter) or 0) + 1
   local bounded = count
   if counted_by ~= '' then
@@ -92,7 +115,7 @@ if counter then
     end
     if recovered then
       redis.call('HSET', key, 'crash_run', latest_run)
-      if limit ~= '' and count >= tonumber(limit) then
+      if limit ~= '' and is_poison(count, tonumber(limit), deaths) then
         problem = 'poison: its worker died ' .. count .. ' times with this job in hand'
         kind = 'fail'
       end
@@ -115,11 +138,11 @@ end
 -- 4. Its history. A start is recorded together with how the run ended; a job that was put
 -- back without a run (a worker that stops) leaves no trace.
 local entries = {}
-if kind ~= 'requeue' and kind ~= 'defer' and not outlived then -- its recovery recorded the start
+if kind ~= 'requeue' and kind ~= 'defer' and not outlived and not blameless then -- its recovery recorded the start
   entries[1] = { status = 'running', event = 'started', by = by, at = started_at }
 end
 if recovered then
-  entries[2] = { status = 'running', event = 'worker_lost', count = count, by = by }
+  entries[#entries + 1] = { status = 'running', event = 'worker_lost', count = not blameless and count or nil, by = by }
 end
 local function record_event(entry)
   entries[#entries + 1] = entry

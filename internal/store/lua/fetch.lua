@@ -128,6 +128,9 @@ repeat
       if streamed then
         redis.call('HSET', key, 'events', '1')
       end
+      if f[5] and tonumber(f[5]) > 0 then -- a suspect, which may have to wait for another one
+        redis.call('HSET', key, 'unstarted', run)
+      end
       if f[6] then
         expiring[#expiring + 1] = id
       end
