@@ -45,7 +45,8 @@ type Alerts struct {
 	store    stateStore
 	breakers breaker.Namespace
 	client   *jobs.Client
-	now      func(context.Context) (time.Time, error) // Redis's clock; tests replace it
+	now      func(context.Context) (time.Time, error)      // Redis's clock; tests replace it
+	eviction func(context.Context) (store.Eviction, error) // of Redis; tests replace it
 	log      *slog.Logger
 	composer composer
 
@@ -56,6 +57,7 @@ type Alerts struct {
 
 	logged  outage.Limiter // of problems
 	scanned atomic.Bool    // this worker has scanned its destinations
+	evicted evictions      // as it was seen last; of notifyEviction alone
 }
 
 // New returns an Alerts on rdb, which stays the caller's to close. It sends nothing.
@@ -81,6 +83,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 			return nil, fmt.Errorf("alerts: new: %w", err)
 		}
 		a.now = a.client.Now
+		a.eviction = func(ctx context.Context) (store.Eviction, error) { return store.ReadEviction(ctx, rdb) }
 	}
 	return a, nil
 }

@@ -274,18 +274,41 @@ func (a *Alerts) deliverSingle(ctx context.Context, to notice.Notifier, job *job
 			return nil
 		}
 	}
-	lock, err := a.store.lock(ctx, a.store.key("lock", "notice", job.ID), job.ID)
+	if single.Eviction != nil && single.Ends == "" && to.Pager() {
+		if over, err := a.evictionOver(ctx, single.ID); over || err != nil {
+			return err
+		}
+	}
+	thread := job.ID
+	if single.Ends != "" {
+		thread, n.Dedup = jobID(single.Ends+"."+to.Name()), single.Ends
+	}
+	lock, err := a.store.lock(ctx, a.store.key("lock", "notice", thread), job.ID)
 	if err != nil {
 		return err
 	}
 	defer lock.unlock(ctx)
-	s, err := a.sender(ctx, lock, to, job.ID)
-	if err != nil || s.progress.Posted {
+	s, err := a.sender(ctx, lock, to, thread)
+	if err != nil {
 		return err
+	}
+	p := &s.progress
+	switch {
+	case single.Ends == "" && p.Posted || p.Recovered > 0:
+		return nil
+	case single.Ends != "" && !p.Posted:
+		// What it ends may have to wait, or be gone from Redis.
+		first, err := a.client.Get(ctx, thread)
+		if err == nil && !first.Status.Final() || err != nil && !errors.Is(err, jobs.ErrNotFound) {
+			return jobs.Reschedule(5 * time.Second)
+		}
 	}
 	if err := s.send(ctx, n); err != nil {
 		return err
 	}
-	s.progress.Posted = true
+	p.Posted = true
+	if single.Ends != "" {
+		p.Recovered = 1
+	}
 	return s.save(ctx)
 }

@@ -131,5 +131,6 @@ func ExampleAlerts_Test() {
 	// Slack webhook: old pending job: ok
 	// Slack webhook: Redis unreachable: ok
 	// Slack webhook: Redis back: ok
+	// Slack webhook: Redis drops keys: ok
 	// Slack webhook: undelivered alerts: ok
 }

@@ -167,8 +167,9 @@ var (
 		Destination: "shop", Since: afterNoon(-65 * time.Minute), Bound: time.Hour, At: afterNoon(0), Backlog: 1204,
 		WorkersSeen: afterNoon(-12 * time.Minute),
 	}
-	exampleLost = redisOutage{"worker-2:4711", afterNoon(0), time.Time{}, "dial tcp 10.0.0.5:6379: connect: connection refused"}
-	exampleGone = undelivered{7, afterNoon(-26 * time.Hour), "channel_not_found: the channel does not exist, or the app is not in it", "Slack"}
+	exampleLost  = redisOutage{"worker-2:4711", afterNoon(0), time.Time{}, "dial tcp 10.0.0.5:6379: connect: connection refused"}
+	exampleDrops = eviction{Since: afterNoon(-time.Minute), At: afterNoon(0), Policy: "allkeys-lru", Dropped: 12, Total: 1066}
+	exampleGone  = undelivered{7, afterNoon(-26 * time.Hour), "channel_not_found: the channel does not exist, or the app is not in it", "Slack"}
 )
 
 // examples are one message of each kind, in each state.
@@ -190,6 +191,10 @@ func examples() []example {
 	slow.WorkersSeen = slow.At
 	retried := slow
 	retried.Job, retried.Waits = "post-7", "retry 3 of 10 in 5m"
+	may, kept := exampleDrops, exampleDrops
+	may.Dropped, may.Total = 0, 0
+	kept.At = afterNoon(12 * time.Minute)
+	kept.Ended, kept.Policy = kept.At, ""
 	back := exampleLost
 	back.Back = afterNoon(3*time.Minute + 2*time.Second)
 	return []example{
@@ -234,6 +239,9 @@ func examples() []example {
 		}).compose(c), false},
 		{"redis-lost", "Message: a worker cannot reach Redis", "", noon, exampleLost.compose(c), false},
 		{"redis-back", "Message: Redis is back", "", back.Back, back.compose(c), false},
+		{"redis-drops-keys", "Message: Redis drops keys when its memory is full", "", noon, exampleDrops.compose(c), false},
+		{"redis-may-drop-keys", "", "", noon, may.compose(c), false},
+		{"redis-keeps-keys", "Reply: Redis keeps its keys again", "", kept.At, kept.compose(c), false},
 		{"undelivered", "Message: alerts could not be delivered", "", noon, exampleGone.compose(c), false},
 	}
 }

@@ -19,8 +19,9 @@ const (
 	repeatAfter = time.Second
 	// restFor is the least time between two writes of what happens.
 	restFor = 100 * time.Millisecond
-	// scanEvery is how often one of the workers looks for alerts that were missed, and for
-	// destinations without workers; checkEvery for jobs that wait too long.
+	// scanEvery is how often one of the workers looks for alerts that were missed and for
+	// destinations without workers, and each for keys that Redis drops; checkEvery for jobs that
+	// wait too long.
 	scanEvery  = time.Minute
 	checkEvery = 30 * time.Second
 )
@@ -40,6 +41,7 @@ func (a *Alerts) Run(ctx context.Context) error {
 	work.Go(func() { a.repeat(ctx, nil, checkEvery, a.notifyUnreachable) })
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.scan) })
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.notifyUnserved) })
+	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.notifyEviction) })
 	a.repeat(ctx, a.due.wake, time.Hour, a.sendTriggers)
 	// Another worker delivers what has just happened.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), repeatAfter)

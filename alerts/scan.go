@@ -150,13 +150,18 @@ func (a *Alerts) notifyOnce(ctx context.Context, period time.Duration, kind, abo
 	if done, err := a.store.done(ctx, kind, about); err != nil || done {
 		return err
 	}
-	id := fmt.Sprintf("%s.%s.%d", about, kind, now.Truncate(period).Unix())
-	if ns := store.Namespace(a.o.Namespace); ns != store.DefaultNamespace {
-		id = a.o.Namespace + "." + id // receivers may serve several installations
-	}
+	id := a.noticeID(fmt.Sprintf("%s.%s.%d", about, kind, now.Truncate(period).Unix()))
 	if err := a.send(ctx, a.singleTriggers(id, s)); err != nil {
 		return err
 	}
 	_, err := a.store.once(ctx, period, kind, about)
 	return err
+}
+
+// noticeID makes an id different from those of other installations: receivers may serve several.
+func (a *Alerts) noticeID(id string) string {
+	if ns := store.Namespace(a.o.Namespace); ns != store.DefaultNamespace {
+		return a.o.Namespace + "." + id
+	}
+	return id
 }

@@ -104,6 +104,7 @@ func (a *Alerts) samples(pager bool) []notice.Sample {
 		{"old pending job", &overdue{Destination: d, Since: now.Add(-2 * time.Hour), Bound: time.Hour, At: now, Backlog: 12, WorkersSeen: now}},
 		{"Redis unreachable", &redisOutage{Worker: worker, Since: now.Add(-lostAfter), Problem: because}},
 		{"Redis back", &redisOutage{Worker: worker, Since: now.Add(-time.Minute), Back: now, Problem: because}},
+		{"Redis drops keys", &eviction{Since: now, At: now, Policy: "allkeys-lru", Total: 12}},
 		{"undelivered alerts", &undelivered{Count: 2, Since: now.Add(-giveUpAfter), Problem: because, Through: "Slack"}},
 	} {
 		n := s.r.compose(c)

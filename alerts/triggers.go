@@ -43,6 +43,9 @@ type singleJob struct {
 	Unreached   *unreached   `json:"unreached,omitempty"`
 	Unserved    *unserved    `json:"unserved,omitempty"`
 	Undelivered *undelivered `json:"undelivered,omitempty"`
+	Eviction    *eviction    `json:"eviction,omitempty"`
+	// Ends is the id of the earlier notice that this one ends.
+	Ends string `json:"ends,omitempty"`
 	// Of is the notifier whose present failure it reports, by the name of ID; the failure
 	// may be over when the notice is sent.
 	Of string `json:"of,omitempty"`
@@ -63,6 +66,8 @@ func (s *singleJob) report() report {
 		return s.Unserved
 	case s.Undelivered != nil:
 		return s.Undelivered
+	case s.Eviction != nil:
+		return s.Eviction
 	}
 	return nil
 }

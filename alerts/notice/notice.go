@@ -134,7 +134,7 @@ type Notifier interface {
 	Label() string
 	// Pager reports whether the service raises alarms and resolves them, rather than
 	// showing messages that people read. A pager gets no Opened, no Reopened and no Page of
-	// an incident that is over, and Single only if there is no other notifier.
+	// an incident that is over, and Single only if there is no other notifier or if it is about Redis.
 	Pager() bool
 	// Send sends a notice. If it starts a thread, Send notes where it is in root; replies
 	// follow there if they can. It takes at most two calls of at most [CallTimeout].
