@@ -54,11 +54,11 @@ type Page struct {
 	Next string `json:"next"`
 }
 
-// List returns jobs, the newest first by their creation. Of a status with more than a thousand jobs
-// only roughly so: those in a queue by when they entered it, those that wait for a time by that
-// time, finished jobs by their end. A job that keeps its status
-// during the paging is not missed; one that moves may be returned twice. Errors: ErrInvalid,
-// or Redis's.
+// List returns jobs, the newest first by their creation. Of a status with more than a thousand jobs only
+// roughly so: those in a queue come by when they entered it. Those that wait for a time, or have ended,
+// are sorted by creation in portions of up to a thousand, of the latest times first. A job that keeps its
+// status during the paging is not missed; one that moves may be returned twice. Errors: ErrInvalid, or
+// Redis's.
 func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -89,18 +89,17 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	}
 	page := &Page{Items: []*Job{}}
 	scanned, passed, atOnce, bytes := 0, 0, 0, 0
+	var heads []*head
 	for len(page.Items) < o.Limit && bytes < pageBytes && scanned < scanPerPage && passed < passPerPage {
 		want := max(o.Limit-len(page.Items), atOnce)
 		before := scanned
 		if o.Key != "" || o.Batch != "" && len(o.Statuses) > 0 {
 			want = max(want, scanAtOnce)
 		}
-		heads, err := c.heads(ctx, sources, cur, want)
-		if err != nil {
+		if heads, err = c.heads(ctx, sources, cur, want, heads); err != nil {
 			return nil, fmt.Errorf("jobs: list: %w", err)
 		}
-		c.expireHeads(ctx, heads)
-		n := merge(append(heads, sorted...), want, func(h *head, i int) (more bool) {
+		n := merge(slices.Concat(heads, sorted), want, func(h *head, i int) (more bool) {
 			cur[h.source.name] = h.after(i)
 			j := h.jobs[i]
 			if j == nil {
@@ -182,6 +181,7 @@ const (
 	growing  = store.GrowingSet // a zset that jobs of the same status enter at its top
 
 	byCreation store.ListKind = "created" // all jobs of a status, sorted
+	runs       store.ListKind = "runs"    // a zset whose jobs are sorted in runs of it
 )
 
 // sources lists the sources of the wanted statuses.

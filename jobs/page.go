@@ -21,8 +21,13 @@ type position struct {
 	Offset int    `json:"o,omitempty"` // of a list: how many were listed from Member on
 	Score  string `json:"s,omitempty"` // of a sorted set: Member's
 	Top    string `json:"t,omitempty"` // of a growing set: the highest score that was listed
-	// Created is when Member was created, in unix milliseconds, for the sorted jobs of a status.
-	Created int64 `json:"c,omitempty"`
+	// Created is when Member was created, in unix milliseconds, for the sorted jobs of a status. In a run
+	// it is when the last listed job was, which is ID; Member is the last id before the run, and End the
+	// last one of it, with EndScore.
+	Created  int64  `json:"c,omitempty"`
+	ID       string `json:"i,omitempty"`
+	End      string `json:"e,omitempty"`
+	EndScore string `json:"f,omitempty"`
 }
 
 type cursor map[string]position
@@ -56,7 +61,7 @@ func (c cursor) valid() bool {
 		if p.Offset < 0 || p.Offset > math.MaxInt32 {
 			return false
 		}
-		if !scorePattern.MatchString(p.Score) || !scorePattern.MatchString(p.Top) {
+		if !scorePattern.MatchString(p.Score) || !scorePattern.MatchString(p.Top) || !scorePattern.MatchString(p.EndScore) {
 			return false
 		}
 	}
@@ -70,7 +75,8 @@ type head struct {
 	newer   int // of a list or a growing set: how many of the ids are new
 	ids     []string
 	scores  []string
-	created []int64 // of a sorted one, unix milliseconds
+	created []int64 // of a sorted one, and of a run, unix milliseconds
+	run     run     // of one in runs
 	jobs    []*Job  // nil where the id has no record
 	sizes   []int   // of the records in bytes, without payloads
 	cut     bool    // fill left out further ids
@@ -108,21 +114,53 @@ func (h *head) after(i int) position {
 		return p
 	case byCreation:
 		return position{Created: h.created[i], Member: h.ids[i]}
+	case runs:
+		return h.afterRun(i)
 	case zset:
 	}
 	return position{Score: h.scores[i], Member: h.ids[i]}
 }
 
-// heads reads the next n of each source.
-func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
+// heads reads the next n of each source. Of those in runs it reads the run, unless one of the heads
+// before has jobs of it left, or was the last.
+func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int, before []*head) ([]*head, error) {
 	if len(sources) == 0 {
 		return nil, nil
 	}
-	heads, err := c.nextHeads(ctx, sources, cur, n)
+	var left []*head
+	var inRuns, others []source
+	for _, s := range sources {
+		i := slices.IndexFunc(before, func(h *head) bool { return h.source.name == s.name && (h.next < len(h.ids) || !h.run.more) })
+		switch {
+		case s.kind != runs:
+			others = append(others, s)
+		case i >= 0:
+			left = append(left, before[i])
+		default:
+			inRuns = append(inRuns, s)
+		}
+	}
+	heads, err := c.nextHeads(ctx, others, cur, n)
 	if err != nil {
 		return nil, err
 	}
-	return heads, c.fill(ctx, heads)
+	if len(inRuns) > 0 {
+		of, err := c.nextRuns(ctx, inRuns, cur)
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, of...)
+	}
+	if err := c.fill(ctx, heads); err != nil {
+		return nil, err
+	}
+	c.expireHeads(ctx, heads)
+	for _, h := range heads {
+		if h.source.kind == runs {
+			h.sortRun()
+		}
+	}
+	return append(heads, left...), nil
 }
 
 // mostSorted is the largest number of jobs of a status that are sorted for a page.
@@ -144,7 +182,7 @@ func (c *Client) sorted(ctx context.Context, sources []source, cur cursor) (out 
 	var few []source
 	for _, s := range sources {
 		if began[s.status] {
-			rest = append(rest, s)
+			rest = append(rest, s.inRuns())
 		} else {
 			few = append(few, s)
 		}
@@ -176,7 +214,9 @@ func (c *Client) sorted(ctx context.Context, sources []source, cur cursor) (out 
 			whole = !slices.ContainsFunc(of, func(h *head) bool { return h.cut })
 		}
 		if !whole {
-			rest = append(rest, groups[status]...)
+			for _, s := range groups[status] {
+				rest = append(rest, s.inRuns())
+			}
 			delete(cur, one.source.name)
 			continue
 		}
@@ -226,7 +266,11 @@ func (c *Client) nextHeads(ctx context.Context, sources []source, cur cursor, n 
 	for i, s := range sources {
 		from := cur[s.name]
 		heads[i] = &head{source: s, from: from}
-		asked[i] = store.PageArgs{Key: s.key, Kind: s.kind, Known: from.Member, Score: from.Score, Top: from.Top, Offset: from.Offset}
+		kind := s.kind
+		if kind == runs {
+			kind = zset
+		}
+		asked[i] = store.PageArgs{Key: s.key, Kind: kind, Known: from.Member, Score: from.Score, Top: from.Top, Offset: from.Offset}
 	}
 	pages, err := store.Pages(ctx, c.rdb, n, asked)
 	if err != nil {
