@@ -3,6 +3,7 @@ package secret
 import (
 	"cmp"
 	"encoding/base64"
+	hexadecimal "encoding/hex"
 	"encoding/json"
 	"html"
 	"maps"
@@ -15,9 +16,9 @@ import (
 	"sync/atomic"
 )
 
-// Redactor takes secrets out of texts: as they are, as base64, both as they are written in JSON, in
-// quoted text, in a URL and in HTML, also escaped more than once, in UTF-16, and within base64 of more
-// than the secret. A nil Redactor takes out nothing.
+// Redactor takes secrets out of texts: as they are, in base64 and in hexadecimal, as JSON, quoted text,
+// URLs and HTML write these, escaped more than once, in UTF-16, and within base64 of more than the
+// secret. A nil Redactor takes out nothing.
 type Redactor struct {
 	known *atomic.Pointer[known]
 	own   func() written // the secrets of With; nil without any
@@ -25,7 +26,7 @@ type Redactor struct {
 
 // written are secrets in their forms.
 type written struct {
-	plain []string // as they are, and as base64
+	plain []string // as they are, and encoded as a whole
 	forms []string // as formsOf has them
 }
 
@@ -35,9 +36,12 @@ func write(secrets []string) written {
 		if s == "" {
 			continue
 		}
-		w.plain = append(w.plain, s)
-		for _, encoding := range encodings {
-			w.plain = append(w.plain, encoding.EncodeToString([]byte(s)))
+		w.plain = append(w.plain, encoded(s)...)
+		if form := strings.ReplaceAll(s, " ", "+"); form != s { // of a query
+			w.plain = append(w.plain, form)
+		}
+		if d, ok := decode(s); ok && len(d.text) >= shortestNamed && len(d.text) < len(s) { // the text is decoded, too
+			w.plain = append(w.plain, string(d.text))
 		}
 	}
 	return w
@@ -156,8 +160,14 @@ func newReplacer(forms []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// encodings in which a secret as a whole is repeated.
-var encodings = []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding}
+// encoded returns a secret as it is, and as a whole in base64 and hexadecimal.
+func encoded(s string) []string {
+	out := []string{s, hexadecimal.EncodeToString([]byte(s)), strings.ToUpper(hexadecimal.EncodeToString([]byte(s)))}
+	for _, e := range [...]*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		out = append(out, e.EncodeToString([]byte(s)))
+	}
+	return out
+}
 
 // formsOf returns how secrets may be written.
 func formsOf(secrets []string) []string {
@@ -166,9 +176,8 @@ func formsOf(secrets []string) []string {
 		if s == "" {
 			continue
 		}
-		forms = append(forms, spellings(s)...)
-		for _, encoding := range encodings {
-			forms = append(forms, spellings(encoding.EncodeToString([]byte(s)))...)
+		for _, form := range encoded(s) {
+			forms = append(forms, spellings(form)...)
 		}
 	}
 	slices.Sort(forms)

@@ -2,6 +2,7 @@ package secret_test
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -209,7 +210,11 @@ func TestEscapedSecrets(t *testing.T) {
 		"UTF-16": wide(token, false), "UTF-16 big endian": wide(token, true), "UTF-16 with a mark": "\xff\xfe" + wide(token, false),
 		"base64 of a header": b64([]byte("Bearer " + token)), "of a user": b64([]byte("tidegate:" + token)), "behind a name": "Basic_" + b64([]byte("x:"+token)),
 		"base64 of UTF-16": b64([]byte(wide(token, false))), "base64url": base64.RawURLEncoding.EncodeToString([]byte("Authorization: Bearer " + token + "\n")),
-		"escaped base64": strings.ReplaceAll(url.QueryEscape(b64([]byte(token))), "%", "%25"),
+		"octal": each(`\%03o`), "\\U of eight digits": each(`\U%08x`), "&# without a semicolon": each("&#%d") + ";", "hexadecimal": hex.EncodeToString([]byte("Bearer " + token)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(token))),
+		"base64 of escapes": b64([]byte(`{"token":"` + each(`\u%04x`) + `"}`)), "base64 of a query": b64([]byte("token=" + url.QueryEscape(token))), "base64 twice": b64([]byte(b64([]byte("Bearer " + token)))),
+		"escaped base64 of a header": url.QueryEscape(b64([]byte("?>?>" + token))), "base64 in lines": strings.ReplaceAll(b64([]byte("Authorization: Bearer "+token)), "p", "p\r\n"),
+		"base64 in lines of JSON": strings.ReplaceAll(b64([]byte("Authorization: Bearer "+token)), "p", `p\r\n`),
+		"escaped base64":          strings.ReplaceAll(url.QueryEscape(b64([]byte(token))), "%", "%25"),
 	} {
 		for _, redactor := range []*secret.Redactor{r, known} {
 			got := redactor.Redact(`{"a":"begin ` + form + ` end"}`)
@@ -217,8 +222,15 @@ func TestEscapedSecrets(t *testing.T) {
 				t.Errorf("%s: %q", name, got)
 			}
 		}
-		if got := r.RedactCut("begin " + form[:len(form)*9/10]); strings.Contains(name, "\\u") && !strings.HasSuffix(got, secret.Mask) {
+		if got := r.RedactCut("begin " + form[:len(form)*9/10]); (strings.Contains(name, "\\u") || strings.HasPrefix(name, "base64")) && !strings.HasSuffix(got, secret.Mask) {
 			t.Errorf("%s, cut off: %q", name, got)
+		}
+	}
+	for _, s := range []string{`pa\\ss%2Bword`, "pass word+1", "a%41b&amp;cdef"} { // with escapes, and with a space
+		for _, form := range []string{url.QueryEscape(url.QueryEscape(s)), strings.ReplaceAll(fmt.Sprintf("%q", s), "w", `\u0077`)} {
+			if got := secret.New(s).Redact(form); strings.Trim(got, `"`) != secret.Mask {
+				t.Errorf("%s as %s: %s", s, form, got)
+			}
 		}
 	}
 	for _, text := range []string{
