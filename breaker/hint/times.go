@@ -32,6 +32,14 @@ func (r *reader) longest(lines []string) (d time.Duration, ok bool) {
 	for _, line := range lines {
 		for rest := line[:min(len(line), maxField)]; rest != "" && left > 0; left-- {
 			item, after, _ := strings.Cut(rest, ",")
+			for small := unitOf(item); small > 0; { // 1 hour, 30 minutes
+				second, more, _ := strings.Cut(after, ",")
+				next := unitOf(second)
+				if next == 0 || next >= small {
+					break
+				}
+				small, item, after = next, item+" "+strings.TrimPrefix(strings.TrimSpace(second), "and "), more
+			}
 			got, valid := r.item(item)
 			if !valid { // a date may have a comma in it
 				if second, more, _ := strings.Cut(after, ","); second != "" {
@@ -129,7 +137,7 @@ var units = map[string]time.Duration{
 
 var (
 	part = regexp.MustCompile(`^([0-9]*\.?[0-9]+|[0-9]+\.)\s*([a-zµμ]+)\s*(?:and\s+)?`)
-	iso  = regexp.MustCompile(`^p(?:([0-9.]+)w)?(?:([0-9.]+)d)?(?:t(?:([0-9.]+)h)?(?:([0-9.]+)m)?(?:([0-9.]+)s)?)?$`)
+	iso  = regexp.MustCompile(`^p(?:([0-9.,]+)w)?(?:([0-9.,]+)d)?(?:t(?:([0-9.,]+)h)?(?:([0-9.,]+)m)?(?:([0-9.,]+)s)?)?$`)
 	span = regexp.MustCompile(`^(?:([0-9]+)\.)?([0-9]{1,2}):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)$`)
 )
 
@@ -169,6 +177,15 @@ func duration(s string) (time.Duration, bool) {
 	return bounded(total), s != ""
 }
 
+// unitOf returns the unit of an item such as "1 hour" or "and 30 min", and 0 for anything else.
+func unitOf(item string) time.Duration {
+	item = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(item)), "and ")
+	if m := part.FindStringSubmatch(item); m != nil && len(m[0]) == len(item) {
+		return units[m[2]]
+	}
+	return 0
+}
+
 // sum adds numbers of units up; an empty number is 0.
 func sum(numbers []string, of ...time.Duration) (time.Duration, bool) {
 	total := 0.0
@@ -176,7 +193,7 @@ func sum(numbers []string, of ...time.Duration) (time.Duration, bool) {
 		if text == "" {
 			continue
 		}
-		n, ok := decimal(text)
+		n, ok := decimal(strings.Replace(text, ",", ".", 1)) // ISO 8601 has both
 		if !ok {
 			return 0, false
 		}
@@ -197,17 +214,21 @@ const asctime = "Mon Jan 2 15:04:05 2006"
 // any case, and a fraction behind the seconds.
 var layouts = []string{
 	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006/01/02 15:04:05",
-	"20060102T150405", "2006-01-02",
+	"20060102T150405", "20060102T1504", "2006-01-02",
 	"Mon 2 Jan 2006 15:04:05", "Mon 2 Jan 2006 15:04", "2 Jan 2006 15:04:05", "2 Jan 2006 15:04",
+	"Mon 2 Jan 06 15:04:05", "2 Jan 06 15:04:05", "Monday 2 January 2006 15:04:05", "2 January 2006 15:04:05", "January 2 2006 15:04:05", "Monday January 2 2006 15:04:05",
 	"Monday 2-Jan-06 15:04:05", "Mon 2-Jan-06 15:04:05", "Mon 2-Jan-2006 15:04:05", "Monday 2-Jan-2006 15:04:05", "Monday 2 Jan 2006 15:04:05",
 	asctime, "Mon Jan 2 2006 15:04:05", "Jan 2 2006 15:04:05",
 }
 
 var (
-	zone     = regexp.MustCompile(`^(?:(?:GMT|UTC|UT)?([+-][0-9]{2}):?([0-9]{2})?|GMT|UTC|UT|Z)$`)
+	zone     = regexp.MustCompile(`^(?:(?:GMT|UTC|UT)?([+-][0-9]{2}):?([0-9]{2})?|GMT|UTC|UT|Z|([ECMP][SD]T))$`)
 	attached = regexp.MustCompile(`([0-9])(Z|[+-][0-9]{2}:?(?:[0-9]{2})?)$`)
 	fraction = regexp.MustCompile(`:[0-9]{2}[.,][0-9]`)
 )
+
+// american are the hours of the zones of RFC 5322; names of other zones have several meanings.
+var american = map[string]int{"EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7}
 
 // date reads a date as HTTP, RFC 3339, ISO 8601, e-mail or JavaScript write it, in capitals or not.
 // Without a zone its instant is not known, except for asctime's form, which is UTC (RFC 9110). exact is
@@ -217,6 +238,7 @@ func date(s string) (t time.Time, exact, ok bool) {
 		return at, false, true
 	}
 	s, _, _ = strings.Cut(strings.ToUpper(s), " (") // JavaScript's name of the zone
+	s, _, _ = strings.Cut(s, "[")                   // that of RFC 9557
 	if i := strings.Index(s, "T"); i == 10 || i == 8 {
 		s = attached.ReplaceAllString(s, "$1 $2") // RFC 3339
 	} else if strings.Count(s, ":") > 0 && len(s) > 10 && s[4] == '-' {
@@ -236,7 +258,7 @@ func date(s string) (t time.Time, exact, ok bool) {
 		if strings.HasPrefix(m[1], "-") {
 			minutes = -minutes
 		}
-		offset = hours*3600 + minutes*60
+		offset = (hours+american[m[3]])*3600 + minutes*60
 	}
 	s = strings.Join(words, " ")
 	for _, layout := range layouts {

@@ -24,6 +24,8 @@ func TestRead(t *testing.T) {
 		"30s": 30 * s, "30 s": 30 * s, "30S": 30 * s, "6m0s": 6 * m, "1m30.5s": 90500 * time.Millisecond, "1h30m": 90 * m, "500ms": 500 * time.Millisecond,
 		"250000us": 250 * time.Millisecond, "250000µs": 250 * time.Millisecond, "30 seconds": 30 * s, "1 second": s, "2 minutes": 2 * m, "2 Min": 2 * m, "3 hrs": 3 * h,
 		"1 hour and 30 minutes": 90 * m, "1 day": day, "1w": 7 * day, "2d": 2 * day, "PT30S": 30 * s, "pt1m30s": 90 * s, "PT1.5S": 1500 * time.Millisecond, "P1DT2H": 26 * h, "P1W": 7 * day,
+		"1 hour, 30 minutes": 90 * m, "1 hr, 2 min, and 5 sec": h + 2*m + 5*s, "1h, 30m": 90 * m, "1 minute, 1 minute": m, "30 seconds, 1 minute": m, "1 hour, 90": h, "1m30s, 30s": 90 * s,
+		"PT0,5S": 500 * time.Millisecond, "P1DT0H0M1,25S": day + 1250*time.Millisecond,
 		"00:00:30": 30 * s, "1:02:03": h + 2*m + 3*s, "1.00:00:00.5": day + 500*time.Millisecond, "30s, 1m": m,
 		// Dates, and the end of the second that they name.
 		"2026-11-25T21:00:10Z": 11 * s, "2026-11-25T21:00:10.5Z": 10500 * time.Millisecond, "2026-11-25T21:00:10.000Z": 10 * s, "2026-11-25t21:00:10z": 11 * s,
@@ -32,6 +34,9 @@ func TestRead(t *testing.T) {
 		"Wed, 25 Nov 2026 21:00:10 GMT": 11 * s, "Wed, 25 Nov 2026 21:00:10 UTC": 11 * s, "Wed, 25 Nov 2026 21:00:10 +0000": 11 * s, "Wed, 25 Nov 2026 22:00:10 +0100": 11 * s,
 		"wed, 25 nov 2026 21:00:10 gmt": 11 * s, "WED, 25 NOV 2026 21:00:10 GMT": 11 * s, "25 Nov 2026 21:00:10 GMT": 11 * s, "Wed, 25 Nov 2026 21:01 GMT": m + s,
 		"Wednesday, 25-Nov-26 21:00:10 GMT": 11 * s, "Wed, 25-Nov-2026 21:00:10 GMT": 11 * s, "Wed Nov 25 21:00:10 2026": 11 * s, "Wed Nov 25 21:00:10 UTC 2026": 11 * s,
+		"20261125T2102Z": 2*m + s, "2026-11-25T22:00:10+01:00[Europe/Paris]": 11 * s, "2026-11-25T21:00:10Z[UTC]": 11 * s, "2026-11-25T21:00:10.5Z[Etc/UTC]": 10500 * time.Millisecond,
+		"Wednesday, 25 November 2026 21:00:10 GMT": 11 * s, "November 25, 2026 21:00:10 UTC": 11 * s, "Wednesday, November 25, 2026 21:00:10 GMT": 11 * s, "Wed, 25 Nov 26 21:00:10 GMT": 11 * s, "25 November 2026 21:00:10 +0000": 11 * s,
+		"Wed, 25 Nov 2026 16:00:10 EST": 11 * s, "Wed, 25 Nov 2026 13:00:10 PST": 11 * s, "Wed Nov 25 15:00:10 CST 2026": 11 * s, "Wed, 25 Nov 2026 22:00:10 CET": 0,
 		"Wed Nov 25 2026 22:00:10 GMT+0100 (Central European Standard Time)": 11 * s, `"Wed, 25 Nov 2026 21:00:10 GMT"`: 11 * s,
 		"Wed, 25 Nov 2026 21:00:10 GMT, Wed, 25 Nov 2026 21:00:20 GMT": 21 * s, "Wed, 2 Dec 2026 21:00:10 GMT": 7*day + 11*s,
 		// Neither.
