@@ -96,6 +96,35 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	return c.acquire(ctx, b.key, max(1, b.cost), Permit{})
 }
 
+// Ahead is when the calls may begin that [Breaker.AllowN] permits under a declared limit: Lead from
+// now at the earliest, and Within, of at most 2 s, at the latest. The zero Ahead is at once.
+type Ahead struct{ Lead, Within time.Duration }
+
+// AllowN acquires up to n permits in one Redis command, for a caller that is far from Redis: as
+// many as declared limits and FleetConcurrency have now, but one while anything else limits calls.
+// A permit must not be used before its [Permit.Start]: what a sliding window grants next is reserved
+// for it. The error is that of [Breaker.Allow]; without one there is at least one permit.
+func (b *Breaker) AllowN(ctx context.Context, n int, ahead Ahead) ([]Permit, error) {
+	c := b.core
+	if b.key != "" || n <= 1 && ahead == (Ahead{}) || !c.rate.set() && c.options.FleetConcurrency == 0 || c.permitted(ctx, "") {
+		p, err := b.Allow(ctx)
+		return []Permit{p}, err
+	}
+	if err := c.checkCost("", b.cost); err != nil {
+		return nil, err
+	}
+	if p, decided, err := c.decide(""); decided {
+		return []Permit{p}, err
+	}
+	if b.cost > 1 || c.asksForKeys() { // the next call may cost something else
+		n = 1
+	}
+	return c.acquireAll(ctx, "", max(1, b.cost), Permit{}, n, ahead)
+}
+
+// asksForKeys reports whether calls of keys need Redis besides the destination's.
+func (c *core) asksForKeys() bool { return c.keyRate.set() || c.options.KeyConcurrency > 0 }
+
 // checkCost returns a [*CostError] if a call of that cost can never be made, or nil.
 func (c *core) checkCost(key string, cost int) error {
 	if cost <= 1 {
@@ -120,7 +149,7 @@ func (c *core) asks(key string) bool {
 
 // asksForKey reports whether each call of the key needs Redis, besides the destination's.
 func (c *core) asksForKey(key string) bool {
-	return key != "" && (c.keyRate.set() || c.options.KeyConcurrency > 0)
+	return key != "" && c.asksForKeys()
 }
 
 // caps are the configured calls in flight, named for the scripts.
@@ -204,78 +233,120 @@ func (c *core) refusal(v *view, now time.Time) error {
 // acquire asks Redis for a permit, one goroutine at a time for each name. have is the
 // destination's permit if only the key's is missing.
 func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
+	permits, err := c.acquireAll(ctx, key, cost, have, 1, Ahead{})
+	if err != nil {
+		return Permit{}, err
+	}
+	return permits[0], nil
+}
+
+// acquireAll is acquire for up to n permits, for calls that begin later; of more than one, or for
+// later, without a key.
+func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit, n int, ahead Ahead) ([]Permit, error) {
+	one := func(p Permit, err error) ([]Permit, error) {
+		if err != nil {
+			return nil, err
+		}
+		return []Permit{p}, nil
+	}
 	arrived := time.Now()
 	under := have.c != nil
 	if c.away() {
-		return c.withoutRedis(key, under, errAway)
+		return one(c.withoutRedis(key, under, errAway))
 	}
 	// The request of the previous goroutine may take Timeout, too.
 	waitCtx, cancel := context.WithTimeout(ctx, 2*c.options.Timeout)
 	defer cancel()
 	keyLock, err := c.asking.lock(waitCtx, key)
 	if err != nil {
-		return Permit{}, unavailable("allow", c.name(key), err)
+		return nil, unavailable("allow", c.name(key), err)
 	}
 	defer keyLock.unlock()
 	if !under {
 		// The previous goroutine may have received the answer.
 		if p, decided, err := c.decide(key); decided {
-			return p, err
+			return one(p, err)
 		}
 		if err := keyLock.refusal(c.seen(key), c.clock.now()); err != nil {
-			return Permit{}, err
+			return nil, err
 		}
 	}
 	if err := keyLock.failure(arrived); err != nil {
-		return c.withoutRedis(key, under, err)
+		return one(c.withoutRedis(key, under, err))
 	}
 	id := have.id
 	if !under {
 		id = newID()
 	}
-	abandoned := func() { c.releaseLater(id, key, under) }
+	ids, more := []uint64{id}, make([]string, max(0, n-1))
+	for i := range more {
+		ids = append(ids, newID())
+		more[i] = token(ids[i+1])
+	}
+	abandoned := func() {
+		for _, id := range ids {
+			c.releaseLater(id, key, under)
+		}
+	}
+	lease := c.options.ProbeTimeout + ahead.Within
 	started := c.clock.now()
 	looked := c.seen(key)
 	asking, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	r, err := c.within(func(limits []any) (reply, error) {
 		return c.run(asking, key, acquireScript, abandoned, slices.Concat(c.unmetered(key), c.caps(key), limits, have.charged(cost), named(
-			"permit", token(id), "lease", millis(c.options.ProbeTimeout), "key_only", under))...)
+			"permit", token(id), "more", strings.Join(more, " "), "lease", millis(lease), "key_only", under,
+			"lead", ahead.Lead.Microseconds(), "within", ahead.Within.Microseconds()))...)
 	})
 	switch {
 	case err != nil && (ctx.Err() != nil || refused(err)):
-		return Permit{}, unavailable("allow", c.name(key), err)
+		return nil, unavailable("allow", c.name(key), err)
 	case err != nil:
 		keyLock.failed(err)
-		return c.withoutRedis(key, under, err)
+		return one(c.withoutRedis(key, under, err))
 	}
 	if r.result == resultDenied {
 		refusal := c.denied(&r)
 		keyLock.refused(looked, refusal)
-		return Permit{}, refusal
+		return nil, refusal
 	}
+	words, starts, _ := strings.Cut(r.more, ";")
+	until := c.leaseEnd(&r, started, lease)
 	if under {
-		p := have.joined(key, r.more, c.leaseEnd(&r, started), cost, r.now, r.version)
+		p := have.joined(key, words, until, cost, r.now, r.version)
 		if !p.keyKnown() {
 			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
-		return p, nil
+		return one(p, nil)
 	}
-	p := Permit{c: c, id: id, key: key, generation: r.version, cost: cost, at: r.now, until: c.leaseEnd(&r, started)}
-	p.take(r.more)
+	p := Permit{c: c, key: key, generation: r.version, cost: cost, until: until}
+	p.take(words)
 	if key != "" {
 		p.keyCost = cost
 	}
 	if p.keyKnown() {
 		key = ""
 	}
-	if !p.known() || key != "" {
-		p.slotRef, _ = c.inFlight.add(id, !p.known(), key, always)
-	}
 	if !p.known() && !p.keyKnown() {
 		p.until = time.Time{} // there is no lease
 	}
-	return p, nil
+	received := c.clock.now() // not before Redis's now
+	var permits []Permit
+	for i, start := range strings.Fields(starts) {
+		in, err := strconv.ParseInt(start, 10, 64)
+		if err != nil || i == len(ids) {
+			return nil, fmt.Errorf("breaker: allow %s: the reply has permits %q", c.place.name, starts)
+		}
+		p.id, p.at = ids[i], r.now+in
+		if in > 0 {
+			p.start = received.Add(time.Duration(in) * time.Microsecond)
+		}
+		if !p.known() || key != "" {
+			p.slotRef, _ = c.inFlight.add(p.id, !p.known(), key, always)
+		}
+		permits = append(permits, p)
+	}
+	return permits, nil
 }
 
 // within asks a script with the declared limits, and again if it says that the fixed windows are
@@ -306,13 +377,13 @@ func always() bool { return true }
 
 // leaseEnd returns the local end of a lease that was requested at started: never later than
 // Redis's, even if this process has been suspended since.
-func (c *core) leaseEnd(r *reply, started time.Time) time.Time {
+func (c *core) leaseEnd(r *reply, started time.Time, length time.Duration) time.Time {
 	for _, record := range []*record{&r.record, &r.keyed} {
 		if until := record.ProbeUntil; until != 0 && record.State == HalfOpen {
 			return started.Add(record.left(until, r.now))
 		}
 	}
-	return started.Add(c.options.ProbeTimeout)
+	return started.Add(length)
 }
 
 // denied returns the error of a refusal: the name that refused, the cause and the wait.

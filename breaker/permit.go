@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,9 +19,10 @@ type Permit struct {
 	slotRef    slotRef
 	holds      holds
 	until      time.Time
+	start      time.Time
 	cost       int   // that it took of the destination's declared limit
 	keyCost    int   // and of the key's
-	at         int64 // when it took that, Redis's clock, µs
+	at         int64 // when it took that, or its call may begin, Redis's clock, µs
 }
 
 // holds is what a permit holds in Redis.
@@ -75,6 +77,10 @@ func (p Permit) Generation() uint64 { return p.generation }
 // Until is when the lease of a probe, or of a call that Redis counts, ends on this
 // process's clock: the call must be over by then. Zero for other permits.
 func (p Permit) Until() time.Time { return p.until }
+
+// Start is when the call may begin, on this process's clock; zero is at once. Only permits of
+// [Breaker.AllowN] are for later.
+func (p Permit) Start() time.Time { return p.start }
 
 // ForKey turns a destination's permit, acquired before the key was known, into one for a call
 // under the key. It costs no Redis command while the key's breaker is plainly CLOSED and no
@@ -451,6 +457,29 @@ func (p Permit) taken() []any {
 		keyRate = p.c.keyRate.text
 	}
 	return named("rates", rate, "key_rates", keyRate, "cost", p.cost, "key_cost", p.keyCost, "at", p.at)
+}
+
+// ReleaseAll is [Permit.Release] of permits of one AllowN, in one Redis command.
+func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
+	if len(permits) == 0 {
+		return nil
+	}
+	last := permits[len(permits)-1] // its call begins last: the others' are given back with it
+	if len(permits) == 1 || last.c == nil || last.holds == 0 || last.key != "" {
+		var errs []error
+		for _, p := range slices.Backward(permits) {
+			errs = append(errs, p.Release(ctx))
+		}
+		return errors.Join(errs...)
+	}
+	first, tokens := false, make([]string, 0, len(permits))
+	for _, p := range permits[:len(permits)-1] {
+		first = p.c.inFlight.remove(p.id, p.slotRef) || first
+		tokens = append(tokens, token(p.id))
+		last.cost += p.cost
+	}
+	first = last.c.inFlight.remove(last.id, last.slotRef) || first
+	return last.free(ctx, slices.Concat(last.taken(), named("first", first, "more", strings.Join(tokens, " "))))
 }
 
 // countLocally counts an outcome that could not be sent to Redis, for this instance alone.

@@ -29,6 +29,7 @@ type destination struct {
 	log     *slog.Logger
 
 	suspect *engine.Suspect
+	starts  starts
 	reach   *reach
 	doubts  *doubts
 	breaker *breaker.Breaker

@@ -14,6 +14,10 @@ import (
 
 // Times of the gate.
 const (
+	// mostAhead bounds for how long a job of this worker may wait for its permitted start.
+	mostAhead = 1800 * time.Millisecond
+	// lateStart is how late a call may begin after its permit's start, as this process stood still.
+	lateStart = 2 * time.Second
 	// keepPermit is how long an unused permit is kept before it is released.
 	keepPermit = time.Second
 	// retryPermit bounds the wait for another worker's probe and for capacity: no worker is
@@ -40,12 +44,14 @@ type gate struct {
 	b     *breaker.Breaker
 	reach *reach
 
-	// Only the fetching goroutine uses the next two.
+	// Only the fetching goroutine uses the next three.
 	waited bool          // since the last grant
 	look   time.Duration // the longest wait for the cost
+	took   time.Duration // how long Redis takes to grant permits, of late
 
-	cost atomic.Int64 // what the next permit is to be for; 0 is 1
-	last atomic.Int64 // cost of the job that Admit was asked about last
+	atOnce atomic.Int64 // how many permits to ask for at most; less than 1 is 1
+	cost   atomic.Int64 // what the next permit is to be for; 0 is 1
+	last   atomic.Int64 // cost of the job that Admit was asked about last
 
 	mu     sync.Mutex
 	kept   breaker.Permit // has no job
@@ -54,7 +60,7 @@ type gate struct {
 }
 
 // Wait implements engine.Gate.
-func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (engine.Grant, error) {
+func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, error)) (engine.Grant, error) {
 	pause := idleMin
 	for {
 		if err := ctx.Err(); err != nil {
@@ -96,11 +102,11 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		if err := g.releaseKept(ctx); err != nil {
 			return engine.Grant{}, err
 		}
-		more, err := command(ctx, backlog)
+		n, err := command(ctx, backlog)
 		if err != nil {
 			return engine.Grant{}, err
 		}
-		if !more {
+		if n == 0 {
 			if view.State != breaker.HalfOpen {
 				return engine.Grant{}, engine.ErrNoBacklog
 			}
@@ -113,7 +119,10 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			continue
 		}
 		cost := int(max(1, g.cost.Load()))
-		permit, err := command(ctx, g.b.Cost(cost).Allow)
+		if !free || view.State != breaker.Closed {
+			n = 1
+		}
+		permits, err := command(ctx, func(ctx context.Context) ([]breaker.Permit, error) { return g.allow(ctx, n, cost, view.State) })
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
@@ -126,8 +135,39 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		if cost > 1 { // not what was granted to look
 			g.look = 0
 		}
-		return g.grant(engine.Grant{Max: 1, Permit: permit, Cost: cost}), nil
+		if reachable, _, _ := g.reach.admit(time.Now()); !reachable && len(permits) > 1 {
+			_ = g.b.ReleaseAll(ctx, permits[1:]) // their leases end anyway
+			permits = permits[:1]
+		}
+		r := engine.Grant{Max: len(permits), Permit: permits[0], Cost: cost}
+		for _, p := range permits[1:] {
+			r.More = append(r.More, p)
+		}
+		return g.grant(r), nil
 	}
+}
+
+// allow asks for permits for up to n jobs: for twice as many as were granted last, so that workers
+// share what there is, and as far ahead as it takes to grant them, to fetch their jobs and to ask
+// again, so that no call is lost meanwhile.
+func (g *gate) allow(ctx context.Context, n, cost int, state breaker.State) ([]breaker.Permit, error) {
+	var ahead breaker.Ahead
+	if took := max(g.took, time.Millisecond); state == breaker.Closed {
+		ahead.Lead = min(took+took/4, mostAhead/2)       // to fetch the jobs
+		ahead.Within = min(ahead.Lead+4*took, mostAhead) // to look at the queues and ask again
+	}
+	n = min(n, max(1, int(g.atOnce.Load())))
+	started := time.Now()
+	permits, err := g.b.Cost(cost).AllowN(ctx, n, ahead)
+	if took := time.Since(started); took < g.took {
+		g.took = (g.took + took) / 2
+	} else {
+		g.took += (took - g.took) / 4
+	}
+	if err == nil {
+		g.atOnce.Store(int64(2 * len(permits)))
+	}
+	return permits, err //nolint:wrapcheck // Wait does
 }
 
 // pause is how long to wait after a refusal of a cost. Another worker may take the job of that
@@ -176,6 +216,9 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 		p, err = have.ForKey(ctx, key)
 	case granted:
 		next := int64(1)
+		if cost != have.Cost() {
+			g.atOnce.Store(1)
+		}
 		if g.last.Swap(int64(cost)) == int64(cost) {
 			next = int64(cost) // jobs seem to be alike
 		}
@@ -223,20 +266,19 @@ func (g *gate) Flowing() bool {
 	return free && g.b.Free()
 }
 
-// Unused implements engine.Gate: it keeps a permit of the destination for keepPermit, unless
-// it keeps one already.
+// Unused implements engine.Gate: it keeps one permit of the destination for keepPermit, unless
+// it keeps one already, and releases the others.
 func (g *gate) Unused(ctx context.Context, r engine.Grant) {
 	g.reach.ungrant(time.Now())
-	p, ok := r.Permit.(breaker.Permit)
-	if !ok {
-		return
-	}
-	if g.keep(p) {
-		return
+	var permits []breaker.Permit
+	for _, permit := range append([]any{r.Permit}, r.More...) {
+		if p, ok := permit.(breaker.Permit); ok && !g.keep(p) {
+			permits = append(permits, p)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
-	_ = p.Release(ctx) // its lease ends anyway
+	_ = g.b.ReleaseAll(ctx, permits) // their leases end anyway
 }
 
 // keep keeps a permit for the next job.

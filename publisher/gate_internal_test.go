@@ -66,9 +66,9 @@ func TestGateLeavesCommandsTheirTime(t *testing.T) {
 	g := &gate{b: late, reach: &reach{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	grant, err := g.Wait(ctx, func(ctx context.Context) (bool, error) {
+	grant, err := g.Wait(ctx, func(ctx context.Context) (int, error) {
 		<-time.After(20 * time.Millisecond)
-		return true, ctx.Err()
+		return 1, ctx.Err()
 	})
 	if err != nil {
 		t.Fatalf("the gate was cut: %v", err)

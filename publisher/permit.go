@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -12,17 +13,70 @@ import (
 // permit returns the permit that the gate acquired for this job, or acquires one.
 func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
-	if ok && (p.Until().IsZero() || time.Now().Before(p.Until())) {
+	if ok && d.inTime(p) {
 		own, err := p.ForCall(d.calls, job.Key, job.Cost) // as the gate has admitted it, but for a CostError
 		if err != nil {
 			d.release(p)
 		}
 		return own, err //nolint:wrapcheck // it is an outcome
 	}
-	// The gate was open, or the permit's lease ended while this process was stopped, so that
-	// another worker may be probing.
+	// The gate was open, or the permit's time is over.
 	d.release(p)
 	return d.breaker.Key(job.Key).Cost(job.Cost).Allow(d.calls)
+}
+
+// inTime reports whether a permit is still good: its lease has not ended while this process was
+// stopped, so that another worker may be probing, and, if its call was to begin later than it was granted,
+// that has just come and the breaker has not opened meanwhile.
+func (d *destination) inTime(p breaker.Permit) bool {
+	now := time.Now()
+	if !p.Until().IsZero() && !now.Before(p.Until()) {
+		return false
+	}
+	return p.Start().IsZero() || now.Sub(p.Start()) < lateStart && d.breaker.View().State == breaker.Closed
+}
+
+// awaitStart waits for the start of a permit that a declared limit has granted ahead, at most until ctx
+// ends or the breaker opens.
+func (d *destination) awaitStart(ctx context.Context, delivery *engine.Delivery) {
+	p, _ := delivery.Permit.(breaker.Permit)
+	if p.Start().IsZero() {
+		return
+	}
+	at := d.starts.next(p.Start(), time.Now())
+	for ctx.Err() == nil {
+		changed := d.breaker.Changed()
+		rest := time.Until(at)
+		if rest <= 0 || d.breaker.View().State != breaker.Closed {
+			return
+		}
+		wait(ctx, rest, changed)
+	}
+}
+
+// starts spaces calls whose permits were granted ahead and whose jobs come late, so that they do not
+// begin all at once.
+type starts struct {
+	mu            sync.Mutex
+	planned, last time.Time // of the permit with the latest start: that, and when its call begins
+}
+
+// next returns when a call with that start begins: as planned, or now, but after half of the time at
+// least by which its start follows that of the call before.
+func (s *starts) next(planned, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := planned
+	if now.After(at) {
+		at = now
+	}
+	if gap := planned.Sub(s.planned); gap > 0 {
+		if spaced := s.last.Add(gap / 2); spaced.After(at) {
+			at = spaced
+		}
+		s.planned, s.last = planned, at
+	}
+	return at
 }
 
 // again counts a call of a permit that was refused because of its token, as a second one is about

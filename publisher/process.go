@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -93,7 +94,11 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	event = &JobEvent{Destination: d.name, Job: job}
 	ctx, interrupt := context.WithCancelCause(d.calls)
 	defer interrupt(nil)
-	if !delivery.OnCancel(func() { interrupt(ErrCancelled) }) {
+	listens := delivery.OnCancel(func() { interrupt(ErrCancelled) })
+	if listens {
+		d.awaitStart(ctx, delivery)
+	}
+	if !listens || errors.Is(context.Cause(ctx), ErrCancelled) {
 		d.releaseUnused(delivery)
 		event.Result = Cancelled
 		return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error()}, event

@@ -18,12 +18,17 @@
 --   limits_only  the permit is granted but for that
 --   cap, key_cap  configured calls in flight in the fleet, and of the key
 --   key_only  for a permit under the key only: the token has the destination's
+--   more      tokens of further permits, as many as can be granted, while nothing but caps and declared
+--             limits of the destination counts calls
+--   lead, within  by declared limits a call begins so many µs from now at the earliest and at the
+--             latest; 0 is at once
 --   rate_only to count one more call of a permit: in the rate, and in a budget that is low
 -- Result
 --   "closed"   no lease is needed; what is added is "rate" and "key-rate" if the limits have
 --              counted it
 --   "granted"  what is added says what: "probe" and "counted" for the destination,
---              "key-probe" and "key-counted" for the key, and the above
+--              "key-probe" and "key-counted" for the key, and the above. Behind a ";" is, for each
+--              permit, in how many µs its call may begin
 --   "denied"   by the name; what is added is why (open, probe, slow_start, budget, concurrency
 --              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
 --              the window
@@ -34,9 +39,9 @@ local have, key_have, at = number(named.have), number(named.key_have), number(na
 local limits_only = given('limits_only') ~= ''
 local key_only, rate_only = given('key_only') ~= '', given('rate_only') ~= ''
 
--- ask returns the reason and the duration of a refusal; or nil, the name of what the call
+-- ask, for a token, returns the reason and the duration of a refusal; or nil, the name of what the call
 -- takes, and a function that takes it; or nothing.
-local function ask(b)
+local function ask(b, token)
   local forced = b.forced == 'closed'
   if forced or b.state == 'CLOSED' then
     if not LEARN and b.learned_since + b.learned_cap > 0 then
@@ -109,6 +114,25 @@ local function again(b)
   return nil, function() spend(b) end
 end
 
+-- further grants further permits, one after the other, and adds when their calls may begin.
+local function further(b, declared, starts)
+  if b.state ~= 'CLOSED' or b.forced ~= '' or limits(b) or b.learned_calls + b.learned_cap > 0 then
+    return
+  end
+  for other in string.gmatch(given('more'), '%S+') do
+    local refused, counts, take_it = ask(b, other)
+    local start = not refused and declared_rate.start_of(declared, 1, 0)
+    if not start then
+      return
+    end
+    if counts then
+      take_it()
+    end
+    take_limits(declared, 1, 0, start)
+    starts[#starts + 1] = int(start - now_us)
+  end
+end
+
 local parent, child = read_breakers()
 local flags, takes = {}, {}
 local function need(name, prefix, why, wait, take)
@@ -130,17 +154,17 @@ for _, b in ipairs(rate_only and { parent, child } or {}) do
   takes[#takes + 1] = take
 end
 if not key_only and not rate_only and not limits_only then
-  denied = need(parent.name, '', ask(parent))
+  denied = need(parent.name, '', ask(parent, token))
 end
 if not denied and child and not rate_only and not limits_only then
-  denied = need(child.name, 'key-', ask(child))
+  denied = need(child.name, 'key-', ask(child, token))
 end
 if denied then
   return denied
 end
-local declared, problem, name, why = ask_limits(have ~= cost and parent, key_have ~= cost and child, cost, have, key_have, at)
-if problem then
-  return finish(problem, parent, child, name, why)
+local declared, start, name, why = ask_limits(have ~= cost and parent, key_have ~= cost and child, cost, have, key_have, at)
+if not declared then
+  return finish(start, parent, child, name, why)
 end
 for _, take_it in ipairs(takes) do
   take_it()
@@ -149,5 +173,11 @@ local result = #flags > 0 and 'granted' or 'closed'
 for _, limit in ipairs(declared) do
   flags[#flags + 1] = limit.b.key and 'key-rate' or 'rate'
 end
-take_limits(declared, cost, at)
+take_limits(declared, cost, at, start)
+flags[#flags + 1] = ';'
+flags[#flags + 1] = int(start - now_us)
+further(parent, declared, flags)
+for _, limit in ipairs(declared) do
+  write_limits(limit)
+end
 return finish(result, parent, child, '', table.concat(flags, ' '))

@@ -5,13 +5,20 @@
 --                       used, and leaves a debt
 --   calls/length@zone   is fixed: calls between two boundaries of that zone's calendar
 --
--- Stored is, by limit, what is used of it: "asked w1 w2 …". asked is when a worker last asked by
--- it; w is the theoretical arrival time of a sliding window, and from:to:used of a fixed one.
+-- Stored is, by limit, what is used of it: "asked w1 w2 … last turn". asked is when a worker last
+-- asked by it; w is the theoretical arrival time of a sliding window, and from:to:used of a fixed one.
+-- A permit may be for a call that begins later: last is when the last such call begins, and turn until
+-- when no further ones are granted, as a caller that cannot wait was refused.
 -- While workers disagree on the limit, each of their limits counts all calls and lets through
 -- its own workers' calls alone: together they keep the largest.
 
-local RATES_KEPT = 60000000 -- µs that a limit is kept, and a window that is over
-local MOST_LIMITS = 8       -- limits of a name that are kept while workers disagree
+local declared_rate = { -- one table, as a script has 200 local variables at most
+  KEPT = 60000000, -- µs that a limit is kept, and a window that is over
+  LIMITS = 8,      -- limits of a name that are kept while workers disagree
+  AHEAD = 2000000, -- µs from now that a permitted call begins at the latest
+  lead = 0,        -- and at the earliest, as the caller asks; both 0 is at once
+  within = 0,      -- and at the latest
+}
 
 -- window reads one window of a limit, and what is stored of it; '' is nothing. Returns nil if name
 -- is not one.
@@ -65,7 +72,9 @@ local function read_limits(b)
     local asked, state = string.match(flat[i + 1], '^(%d+) ?(.*)$')
     local all = windows(flat[i], state or '')
     if all then
-      limits[flat[i]] = { b = b, all = limits, asked = number(asked), windows = all }
+      local more = words(state)
+      limits[flat[i]] = { b = b, all = limits, asked = number(asked), windows = all,
+        last = number(more[#all + 1]), turn = number(more[#all + 2]) }
       last = math.max(last, number(asked))
     else
       redis.call('HDEL', b.rates_key, flat[i])
@@ -74,9 +83,10 @@ local function read_limits(b)
   for _, limit in pairs(limits) do
     for _, w in ipairs(limit.windows) do
       if w.burst then
-        w.at = math.min(w.at - math.max(0, last - now_us), now_us + 2 * largest(w) * w.interval)
+        w.at = math.min(w.at - math.max(0, last - now_us), now_us + 2 * largest(w) * w.interval + declared_rate.AHEAD)
       end
     end
+    limit.last, limit.turn = math.min(limit.last, now_us + declared_rate.AHEAD), math.min(limit.turn, now_us + declared_rate.AHEAD)
     limit.asked = math.min(limit.asked, now_us)
   end
   return limits, last > now_us
@@ -92,7 +102,10 @@ end
 
 -- begin begins a limit that no worker has asked by: with what the other limits count.
 local function begin(b, name, others)
-  local limit = { b = b, all = others, windows = windows(name, '') }
+  local limit = { b = b, all = others, windows = windows(name, ''), last = 0, turn = 0 }
+  for _, other in pairs(others) do
+    limit.last = math.max(limit.last, other.last)
+  end
   for _, w in ipairs(limit.windows) do
     local most = 0
     for _, other in pairs(others) do
@@ -165,11 +178,11 @@ local function wait_for(w, cost, have)
   return w.used - have + cost > w.calls and w.to - now_us or 0
 end
 
--- add takes n from a window, or gives -n back to it. most is how much may be used of it then; more
--- than twice what it can have would outlast what read_limits believes.
-local function add(w, n, most)
+-- add takes n from a window for a call that begins at an instant, or gives -n back to it. most is how
+-- much may be used of it then; more than twice what it can have would outlast what read_limits believes.
+local function add(w, n, most, start)
   if w.burst then
-    w.at = math.min(math.max(w.at, now_us) + n * w.interval, now_us + math.min(math.max(most, n), 2 * largest(w)) * w.interval)
+    w.at = math.min(math.max(w.at, start) + n * w.interval, start + math.min(math.max(most, n), 2 * largest(w)) * w.interval)
   else
     w.used = math.max(0, w.used + n)
   end
@@ -190,7 +203,10 @@ local function write_limits(own)
       over, length = math.max(over, w.burst and w.at or w.to), math.max(length, w.length)
       state[i + 1] = state_of(w)
     end
-    if limit.asked < now_us - RATES_KEPT - length then
+    if math.max(limit.last + declared_rate.AHEAD, limit.turn) > now_us then
+      state[#state + 1], state[#state + 2] = int(limit.last), int(limit.turn)
+    end
+    if limit.asked < now_us - declared_rate.KEPT - length then
       redis.call('HDEL', own.b.rates_key, name)
     else
       kept[#kept + 1], kept[#kept + 2], count = name, table.concat(state, ' '), count + 1
@@ -201,17 +217,53 @@ local function write_limits(own)
     end
   end
   redis.call('HSET', own.b.rates_key, unpack(kept))
-  if count > MOST_LIMITS then
+  if count > declared_rate.LIMITS then
     redis.call('HDEL', own.b.rates_key, oldest)
   end
-  redis.call('PEXPIRE', own.b.rates_key, int(math.ceil((longest + RATES_KEPT) / 1000)))
+  redis.call('PEXPIRE', own.b.rates_key, int(math.ceil((longest + declared_rate.KEPT) / 1000)))
+end
+
+-- start_of returns when a call with a cost may begin by all windows of limits: lead µs from now
+-- at the earliest, and within at the latest; else nil, in how many µs to ask again, the name and
+-- the window. at is when the caller took what it has already. A fixed window grants nothing for the next one.
+function declared_rate.start_of(limits, cost, at)
+  local start, name, window = now_us + (#limits > 0 and declared_rate.lead or 0), '', ''
+  local next_one = nil -- fixed window
+  for _, limit in ipairs(limits) do
+    for _, w in ipairs(limit.windows) do
+      local wait = wait_for(w, cost, in_window(w, at) and limit.have or 0)
+      if wait > 0 and not w.burst then
+        wait = wait + declared_rate.within
+      end
+      if now_us + wait > start then
+        start, name, window = now_us + wait, limit.b.name, w.name
+      end
+    end
+  end
+  if start > now_us + declared_rate.within then
+    return nil, start - declared_rate.within - now_us, name, window
+  end
+  for _, limit in ipairs(limits) do
+    for _, w in ipairs(limit.windows) do
+      if not w.burst and start >= w.to and (not next_one or w.to > next_one.to) then
+        next_one, name = w, limit.b.name
+      end
+    end
+  end
+  if next_one then
+    return nil, math.max(1, next_one.to - now_us), name, next_one.name
+  end
+  return start
 end
 
 -- ask_limits returns the limits of the destination and of the key (false or nil: not asked) if
--- all their windows have the cost; else nil, the result of the script, the name and what is
--- added. have and key_have are how much the caller has taken of them already, at an instant, µs.
+-- all their windows have the cost, and when the call may begin, as start_of; else nil, the result of
+-- the script, the name and what is added. have and key_have are how much the caller has taken of them
+-- already, at an instant, µs.
 local function ask_limits(parent, child, cost, have, key_have, at)
-  local limits, longest, name, window = {}, 0, '', ''
+  local limits = {}
+  declared_rate.within = math.min(number(named.within), declared_rate.AHEAD)
+  declared_rate.lead = math.min(number(named.lead), declared_rate.within)
   for _, ask in ipairs({ { parent, 'rates', 'bounds', have }, { child, 'key_rates', 'key_bounds', key_have } }) do
     local limit = ask[1] and given(ask[2]) ~= '' and limit_of(ask[1], given(ask[2]))
     if limit then
@@ -220,52 +272,79 @@ local function ask_limits(parent, child, cost, have, key_have, at)
       end
       limits[#limits + 1] = limit
       limit.have = ask[4]
-      for _, w in ipairs(limit.windows) do
-        local wait = wait_for(w, cost, in_window(w, at) and ask[4] or 0)
-        if wait > longest then
-          longest, name, window = wait, limit.b.name, w.name
-        end
-      end
     end
   end
-  if longest == 0 then
-    return limits
+  for _, limit in ipairs(limits) do
+    if limit.turn > now_us then
+      declared_rate.lead, declared_rate.within = 0, 0
+    end
+  end
+  local start, wait, name, window = declared_rate.start_of(limits, cost, at)
+  if start then
+    return limits, start
   end
   for _, limit in ipairs(limits) do
+    if given('within') == '' and limit.last > now_us then
+      limit.turn, limit.changed = now_us + math.min(wait, declared_rate.AHEAD / 2) + declared_rate.AHEAD / 2, true
+    end
     if limit.changed then
       write_limits(limit)
     end
   end
-  return nil, 'denied', name, 'rate ' .. int(math.ceil(longest / 1000)) .. ' ' .. window
+  return nil, 'denied', name, 'rate ' .. int(math.ceil(wait / 1000)) .. ' ' .. window
 end
 
 -- take_limits takes the cost of all windows, and of those of other workers' limits, without what
--- the caller has taken already.
-local function take_limits(limits, cost, at)
+-- the caller has taken already, for a call that begins at start. write_limits stores that.
+local function take_limits(limits, cost, at, start)
   for _, own in ipairs(limits) do
     for _, limit in pairs(own.all) do
       for _, w in ipairs(limit.windows) do
-        add(w, cost - (in_window(w, at) and own.have or 0), limit == own and 2 * largest(w) or w.burst)
+        add(w, cost - (in_window(w, at) and own.have or 0), limit == own and 2 * largest(w) or w.burst, start)
+      end
+      limit.last = math.max(limit.last, start > now_us and start or 0)
+    end
+    own.have = 0
+  end
+end
+
+-- give_back gives n back to the sliding windows of a limit, of calls of which the last was to begin at an
+-- instant. Calls that begin later were granted as if these were made: a window with a short burst gives
+-- nothing back then, and another one what the last of them leaves.
+function declared_rate.give_back(limit, n, at)
+  local last, spaced = limit.last, at >= limit.last
+  for _, w in ipairs(limit.windows) do
+    if w.burst then
+      local least = 0
+      if at < last and last + w.interval > now_us then
+        least = w.burst * w.interval < declared_rate.AHEAD and w.at or math.min(w.at, last + w.interval)
+      end
+      w.at = math.max(math.max(w.at, now_us) - n * w.interval, least)
+      if spaced and w.burst == 1 then -- else another call may begin as late
+        limit.last = math.max(0, math.min(limit.last, w.at - w.interval))
       end
     end
-    write_limits(own)
   end
 end
 
 -- correct takes n more for a call that was permitted at an instant, µs, or gives -n back: of the
 -- limit by which its worker asked, and more of those of other workers, too. More than a window
--- has is a debt, of at most its capacity. Returns whether the limit is stored.
-local function correct(b, name, n, at)
+-- has is a debt, of at most its capacity. unused is of a call that was not made. Returns whether the
+-- limit is stored.
+local function correct(b, name, n, at, unused)
   local own = read_limits(b)[name]
   if not own then
     return false
   end
   for _, limit in pairs(n > 0 and own.all or { own }) do
     for _, w in ipairs(limit.windows) do
-      if in_window(w, at) then
-        add(w, n, 2 * largest(w))
+      if in_window(w, at) and not (unused and w.burst) then
+        add(w, n, 2 * largest(w), now_us)
       end
     end
+  end
+  if unused then
+    declared_rate.give_back(own, -n, at)
   end
   write_limits(own)
   return true
@@ -278,7 +357,7 @@ local function correct_taken(parent, child, true_cost)
   for _, b in ipairs({ parent, child }) do
     local limit = given(b.key and 'key_rates' or 'rates')
     local cost = number(b.key and named.key_cost or named.cost)
-    if limit ~= '' and correct(b, limit, true_cost - cost, number(named.at)) then
+    if limit ~= '' and correct(b, limit, true_cost - cost, number(named.at), true_cost == 0) then
       stored = true
     end
   end

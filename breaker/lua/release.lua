@@ -4,6 +4,7 @@
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
 -- named
 --   permit    its token
+--   more      tokens of further permits of the same kind; cost is that of all then
 --   rates, key_rates  declared limits that have counted the call, as in rate.lua
 --   cost, key_cost, at  what it took of each window of the destination and of the key, and when, µs
 --   first     the caller knows that this is the first time; otherwise that is given back if the
@@ -24,8 +25,10 @@ local result = 'stale'
 local parent, child = read_breakers()
 for _, b in ipairs({ parent, child }) do
   local mine = b.key or not key_only
-  if mine and end_call(b, token) then
-    result, b.dirty = 'released', b.dirty or limits(b)
+  for each in string.gmatch(mine and token .. ' ' .. given('more') or '', '%S+') do
+    if end_call(b, each) then
+      result, b.dirty = 'released', b.dirty or limits(b)
+    end
   end
   if mine and b.state == 'HALF_OPEN' and b.probe_token == token then
     clear_probe(b)

@@ -86,10 +86,11 @@ type Engine struct {
 	flight   inFlight
 	bufferMu sync.Mutex
 	buffer   []*Delivery // fetched, not yet handed out
-	// The next five are under bufferMu too.
+	// The next six are under bufferMu too.
 	refusedIn string             // queue of the job that the gate has refused, and that is next
 	paused    bool               // the last fetch found a paused queue
 	flowing   bool               // the last fetch returned jobs: completions fetch more
+	more      bool               // the last fetch returned all that it asked for, and left some
 	turn      uint64             // counts fetches
 	empty     map[string]emptied // by queue
 	wakes     uint64             // counts calls of Wake

@@ -78,10 +78,10 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		}
 		e.reclaim() // first, so that order stays
 		e.openKeys()
-		g := &granted{Grant: grant}
+		g := newGranted(grant)
 		n, complete, err := e.take(g)
-		if n == 0 && !g.spent {
-			e.gate.Unused(e.ctx, grant)
+		if rest, left := g.unused(); left || n == 0 && !g.spent {
+			e.gate.Unused(e.ctx, rest)
 		}
 		switch {
 		case errors.Is(err, errRefused): // the gate waits for as much as the job costs
@@ -185,15 +185,17 @@ func (e *Engine) putBack(ctx context.Context) error {
 
 func (e *Engine) returnJobs(ctx context.Context, ds []*Delivery) error {
 	var errs []error
+	var permits permits
 	for _, d := range slices.Backward(ds) {
 		// First: it may be fetched again the moment that it is back.
 		e.flight.remove(d)
 		if _, err := e.applyOutcome(ctx, d.Queue, d.ID, d.run, store.Outcome{Kind: store.KindRequeue}); err != nil {
 			errs = append(errs, err)
 		}
-		if d.Permit != nil {
-			e.gate.Unused(ctx, Grant{Max: 1, Permit: d.Permit})
-		}
+		permits.giveBack(d.Permit)
+	}
+	if rest, left := permits.grant(); left {
+		e.gate.Unused(ctx, rest)
 	}
 	return errors.Join(errs...)
 }
@@ -204,12 +206,59 @@ func (e *Engine) free() int {
 	return max(1, e.o.Concurrency-e.flight.slots())
 }
 
-// granted is a grant on its way to a job.
+// permits are those of a grant that no job has yet, in the order in which they are used.
+type permits []any
+
+// next takes the next one; nil without any.
+func (p *permits) next() any {
+	if len(*p) == 0 {
+		return nil
+	}
+	first := (*p)[0]
+	*p = (*p)[1:]
+	return first
+}
+
+// giveBack makes a permit, if it is one, the next.
+func (p *permits) giveBack(permit any) {
+	if permit != nil {
+		*p = slices.Insert(*p, 0, permit)
+	}
+}
+
+// grant is that of the permits; false without any.
+func (p permits) grant() (Grant, bool) {
+	if len(p) == 0 {
+		return Grant{}, false
+	}
+	return Grant{Max: len(p), Permit: p[0], More: p[1:]}, true
+}
+
+// granted is a grant on its way to jobs.
 type granted struct {
 	Grant
-	// spent is true once its permit has been given back as a part of what the gate
+	permits permits
+	// spent is true once a permit of it has been given back as a part of what the gate
 	// made of it for a key.
 	spent bool
+}
+
+func newGranted(g Grant) *granted {
+	own := &granted{Grant: g}
+	if g.Permit != nil {
+		own.permits = append(permits{g.Permit}, g.More...)
+	}
+	return own
+}
+
+// unused is what is left of the grant, and whether permits are.
+func (g *granted) unused() (Grant, bool) {
+	rest, left := g.permits.grant()
+	if !left {
+		return g.Grant, false
+	}
+	rest.Cost = g.Cost
+	return rest, true
 }
 
 // take fetches jobs into the buffer and returns how many. complete is false if it passed over
@@ -220,7 +269,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 		want = min(want, g.Max)
 	}
 	if g.Permit != nil {
-		want = 1
+		want = min(want, len(g.permits))
 	}
 	now := time.Now()
 	e.bufferMu.Lock()
@@ -269,7 +318,7 @@ func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 			return n, err
 		}
 	}
-	if n, err := e.takeAny(fetch{queue: queue, permit: g.Permit, cost: g.Cost}, want); n > 0 || err != nil {
+	if n, err := e.takeAny(fetch{queue: queue, permits: &g.permits, cost: g.Cost}, want); n > 0 || err != nil {
 		return n, err
 	}
 	return e.takeHeld(queue, want, g)
@@ -282,7 +331,7 @@ func (e *Engine) takeAny(f fetch, want int) (int, error) {
 		if passed.dropped > 0 {
 			e.releaseChildren(f.queue) // some may have expired that had children
 		}
-		if n > 0 {
+		if n > 0 && !errors.Is(err, errRefused) {
 			e.served(f)
 		}
 		if n > 0 && f.key != "" && e.o.Released != nil {
@@ -299,6 +348,7 @@ func (e *Engine) takeOnce(f fetch, want int) (n int, passed passedOver, err erro
 	ctx, cancel := e.bounded()
 	defer cancel()
 	f.run, f.at, f.wakes = e.nextRun(), time.Now(), e.countWakes()
+	several := f.permits != nil && len(*f.permits) > 1
 	reply, err := store.Fetch(ctx, e.rdb, e.fetchArgs(f, want))
 	if err != nil {
 		e.noteLost(f, err)
@@ -307,19 +357,20 @@ func (e *Engine) takeOnce(f fetch, want int) (n int, passed passedOver, err erro
 	ds, passed, err := e.receive(f, reply)
 	e.bufferMu.Lock()
 	e.buffer = append(e.buffer, ds...)
+	e.more = several && err == nil && len(reply.Jobs) == want && !reply.Drained
 	e.bufferMu.Unlock()
 	return len(ds), passed, err
 }
 
 // fetch is one call for jobs.
 type fetch struct {
-	queue  string
-	key    string // whose held jobs are fetched; "" for pending ones
-	run    string
-	at     time.Time
-	wakes  uint64 // before it
-	permit any
-	cost   int // of the permit's grant
+	queue   string
+	key     string // whose held jobs are fetched; "" for pending ones
+	run     string
+	at      time.Time
+	wakes   uint64   // before it
+	permits *permits // for the jobs; nil: they need none
+	cost    int      // of the permits' grant
 }
 
 // nextRun names a fetch as no other is named.

@@ -622,7 +622,7 @@ func TestBacklog(t *testing.T) {
 		t.Helper()
 		more, err := c.backlog(context.Background())
 		s.must(err)
-		return more
+		return more > 0
 	}
 	if backlog() {
 		t.Error("a backlog in empty queues")
@@ -755,7 +755,7 @@ func (g *fakeGate) Admit(_ context.Context, key string, _ int, permit any) Admis
 	return g.admit(key, permit)
 }
 
-func (g *fakeGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+func (g *fakeGate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (Grant, error) {
 	g.asked.Add(1)
 	if g.held != nil {
 		select {
@@ -769,11 +769,16 @@ func (g *fakeGate) Wait(ctx context.Context, _ func(context.Context) (bool, erro
 	return g.grant, g.problem
 }
 
-func (g *fakeGate) Flowing() bool { return !g.dammed.Load() && g.grant == Grant{} }
+func (g *fakeGate) Flowing() bool {
+	return !g.dammed.Load() && g.grant.Max == 0 && g.grant.Permit == nil && !g.grant.Opened
+}
 
 func (g *fakeGate) Unused(_ context.Context, r Grant) {
 	if r.Permit != nil {
 		g.tell(fmt.Sprintf("unused(%v)", r.Permit))
+	}
+	for _, p := range r.More {
+		g.tell(fmt.Sprintf("unused(%v)", p))
 	}
 }
 
@@ -827,7 +832,7 @@ func TestDequeueDoesNotOutliveItsLease(t *testing.T) {
 // closedGate lets nothing pass.
 type closedGate struct{ openGate }
 
-func (closedGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+func (closedGate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (Grant, error) {
 	<-ctx.Done()
 	return Grant{}, ctx.Err()
 }

@@ -166,17 +166,32 @@ func (e *Engine) forwardAll() {
 	}
 }
 
-// backlog reports whether any queue has a job that is ready, after moving due ones
-// there if there is none, or a held one whose key may be asked for, or has opened.
-func (e *Engine) backlog(ctx context.Context) (bool, error) {
+// backlog returns how many jobs can be fetched, as many as there are slots at most: pending ones, after
+// moving due ones there if there is none, or one that is held and whose key may be asked for, or has
+// opened. It asks Redis only if the last fetch does not show that there are more.
+func (e *Engine) backlog(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	if more, err := store.Ready(ctx, e.rdb, e.o.Queues); more || err != nil {
-		return more, err
+	most := min(e.free(), maxFetch)
+	e.bufferMu.Lock()
+	more := e.more
+	e.more = false // until the next fetch says so
+	for _, due := range e.due {
+		if len(due.keys) > 0 {
+			most = 1 // held jobs have their turn between the others, one by one
+		}
+	}
+	e.bufferMu.Unlock()
+	if more {
+		return most, nil
+	}
+	if n, err := store.Ready(ctx, e.rdb, e.o.Queues); n > 0 || err != nil {
+		return min(n, most), err
 	}
 	if e.opening.pending() {
 		e.openKeys()
 	}
 	e.forwardAll()
-	return store.Ready(ctx, e.rdb, e.o.Queues)
+	n, err := store.Ready(ctx, e.rdb, e.o.Queues)
+	return min(n, most), err
 }

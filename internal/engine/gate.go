@@ -7,10 +7,10 @@ import (
 
 // Gate decides when an engine may fetch jobs.
 type Gate interface {
-	// Wait blocks until jobs may be fetched. backlog reports whether any queue of
-	// the engine has a job; a gate whose permits are limited asks it before it acquires one.
+	// Wait blocks until jobs may be fetched. backlog reports how many jobs the engine could fetch,
+	// at least; a gate whose permits are limited asks it before it acquires as many at most.
 	// After an error other than the context's the engine calls Wait again later.
-	Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (Grant, error)
+	Wait(ctx context.Context, backlog func(context.Context) (int, error)) (Grant, error)
 	// Flowing reports, without blocking, whether any number of jobs may be fetched without
 	// Wait and without a permit.
 	Flowing() bool
@@ -19,7 +19,7 @@ type Gate interface {
 	// the grant, or of the first call; nil without one. It may be called from several goroutines at
 	// once.
 	Admit(ctx context.Context, key string, cost int, permit any) Admission
-	// Unused returns a grant for which there was no job, or a permit from Admit.
+	// Unused returns the permits of a grant for which there was no job, or one from Admit.
 	Unused(ctx context.Context, g Grant)
 	// Close releases the permits that the gate still has.
 	Close(ctx context.Context) error
@@ -54,8 +54,10 @@ const (
 type Grant struct {
 	// Max is how many jobs may be fetched; 0 means any number.
 	Max int
-	// Permit is passed to the handler with the job. A grant with a permit is for one job.
+	// Permit is passed to the handler with the job. A grant with a permit is for one job, and for
+	// one more with each of More. Those that are used begin with Permit; the rest is Unused.
 	Permit any
+	More   []any
 	// Cost that the permit is for; 0 is 1.
 	Cost int
 	// Opened is true if the gate was closed before: deferred jobs may be due.
@@ -65,7 +67,7 @@ type Grant struct {
 // openGate permits every fetch.
 type openGate struct{}
 
-func (openGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+func (openGate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (Grant, error) {
 	return Grant{}, ctx.Err()
 }
 

@@ -144,19 +144,22 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 	}
 	for _, key := range keys {
 		ctx, cancel := e.bounded()
-		of := e.gate.Admit(ctx, key, 0, g.Permit)
+		own := g.permits.next()
+		of := e.gate.Admit(ctx, key, 0, own)
 		cancel()
 		if of.Verdict != Admitted {
+			g.permits.giveBack(own)
 			later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(of.Until)))})
 			continue
 		}
-		permit := of.Permit
+		var admitted permits
+		admitted.giveBack(of.Permit)
 		n, err := 0, postpone()
 		if err == nil {
-			n, err = e.takeOfKey(fetch{queue: queue, key: key, permit: permit, cost: g.Cost}, want)
+			n, err = e.takeOfKey(fetch{queue: queue, key: key, permits: &admitted, cost: g.Cost}, want)
 		}
-		if n == 0 && permit != nil {
-			e.gate.Unused(e.ctx, Grant{Max: 1, Permit: permit})
+		if rest, left := admitted.grant(); left {
+			e.gate.Unused(e.ctx, rest)
 			g.spent = g.Permit != nil
 		}
 		if n > 0 || err != nil || g.spent {
@@ -169,7 +172,7 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 // takeOfKey fetches held jobs of a key, only one with a permit.
 func (e *Engine) takeOfKey(f fetch, want int) (int, error) {
 	want = min(want, heldAtOnce)
-	if f.permit != nil {
+	if len(*f.permits) > 0 {
 		want = 1
 	}
 	return e.takeAny(f, want)

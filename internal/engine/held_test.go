@@ -243,7 +243,7 @@ func TestUnusedPermitOfAKey(t *testing.T) {
 			c := s.clientOf(t, g, 1)
 			c.noteDue(s.queue, store.HeldKeys{Any: true, Due: []string{"k"}}) // of which another worker has taken the jobs since
 			c.served(fetch{queue: s.queue})
-			l := &granted{Grant: g.grant}
+			l := newGranted(g.grant)
 			n, _, err := c.take(l)
 			if n != 0 || err != nil || l.spent != (tc.grant != nil) {
 				t.Errorf("took %d, %v, spent %t", n, err, l.spent)
@@ -588,18 +588,18 @@ func TestHeldJobsAreBacklog(t *testing.T) {
 	t.Parallel()
 	s := realQueue(t)
 	c := s.clientOf(t, newKeyGate(), 1)
-	look := func(want bool) {
+	look := func(want int) {
 		t.Helper()
 		if got, err := c.backlog(context.Background()); got != want || err != nil {
-			t.Errorf("backlog %t, %v; want %t", got, err, want)
+			t.Errorf("backlog %d, %v; want %d", got, err, want)
 		}
 	}
 	s.holding("k", s.now().Add(time.Hour), "a")
-	look(false)
+	look(0)
 	s.holding("k", s.now().Add(-time.Millisecond), "a")
-	look(true)
+	look(1)
 	s.must(s.rdb.Set(context.Background(), store.PausedKey(s.queue), 1, 0).Err())
-	look(false)
+	look(0)
 }
 
 // A job that is cancelled while it is held is never handed out, and its key goes with

@@ -28,6 +28,9 @@ type unheld struct {
 // its key refuses is kept for hold.
 func (a *admission) admit(d *Delivery) Verdict {
 	asked := a.f.key != "" // before the held job was fetched, without its cost
+	if a.f.permits != nil {
+		d.Permit = a.f.permits.next()
+	}
 	if d.Permit == nil && (d.Key == "" || asked) {
 		return Admitted
 	}
@@ -46,6 +49,7 @@ func (a *admission) admit(d *Delivery) Verdict {
 			d.Permit = of.Permit
 			return Admitted
 		case Refused:
+			a.giveBack(d)
 			a.err = of.Err
 			return Refused
 		case KeyRefused:
@@ -56,9 +60,18 @@ func (a *admission) admit(d *Delivery) Verdict {
 		}
 		a.until[d.Key] = until
 	}
+	a.giveBack(d)
 	a.e.flight.remove(d)
 	a.refused = append(a.refused, unheld{queue: d.Queue, run: d.run, id: d.ID, key: d.Key, place: d.place, until: until})
 	return KeyRefused
+}
+
+// giveBack makes the permit of a job that is not admitted the next job's.
+func (a *admission) giveBack(d *Delivery) {
+	if a.f.permits != nil {
+		a.f.permits.giveBack(d.Permit)
+	}
+	d.Permit = nil
 }
 
 // hold moves the refused jobs to the held jobs of their keys.

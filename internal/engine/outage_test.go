@@ -147,7 +147,7 @@ type onceGate struct {
 	passed atomic.Bool
 }
 
-func (g *onceGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+func (g *onceGate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (Grant, error) {
 	if g.passed.CompareAndSwap(false, true) {
 		return Grant{}, nil
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/tidegate/tidegate/internal/store"
 )
@@ -33,7 +34,7 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 	}
 	err = reply.Malformed
 	a := admission{e: e, f: f, opened: e.opening.count()}
-	for _, job := range reply.Jobs {
+	for i, job := range reply.Jobs {
 		d := deliveryOf(f, job)
 		if refusal := e.refusal(d); refusal != nil {
 			ctx, cancel := e.bounded()
@@ -54,11 +55,11 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 				passed.held++
 			}
 		case Refused:
-			if problem := errors.Join(a.err, e.refused(d)); problem != nil {
-				err = errors.Join(err, problem)
-			} else {
-				err = errors.Join(err, errRefused)
+			problem := errors.Join(a.err, e.refused(d, reply.Jobs[i+1:]))
+			if problem == nil {
+				problem = errRefused
 			}
+			return ds, passed, errors.Join(err, problem, a.hold())
 		}
 	}
 	return ds, passed, errors.Join(err, a.hold())
@@ -67,16 +68,24 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 // errRefused ends a fetch whose job costs more than the destination has now.
 var errRefused = errors.New("the destination has not as much as the next job costs")
 
-// refused puts the job back, and makes its queue the next one.
-func (e *Engine) refused(d *Delivery) error {
+// refused puts the job back, and those that were fetched behind it, and makes its queue the next one.
+func (e *Engine) refused(d *Delivery, behind []store.Fetched) error {
 	e.bufferMu.Lock()
 	e.refusedIn = d.Queue
 	e.bufferMu.Unlock()
 	ctx, cancel := e.bounded()
 	defer cancel()
 	e.flight.remove(d)
-	_, err := e.applyUndecided(ctx, d.Queue, d.ID, d.run, store.Outcome{Kind: store.KindRequeue})
-	return err
+	var errs []error
+	back := func(id string) {
+		_, err := e.applyUndecided(ctx, d.Queue, id, d.run, store.Outcome{Kind: store.KindRequeue})
+		errs = append(errs, err)
+	}
+	for _, job := range slices.Backward(behind) {
+		back(job.ID)
+	}
+	back(d.ID)
+	return errors.Join(errs...)
 }
 
 // refusal takes the job in flight, or returns its outcome instead.
@@ -98,7 +107,7 @@ func (e *Engine) refusal(d *Delivery) *store.Outcome {
 
 func deliveryOf(f fetch, job store.Fetched) *Delivery {
 	d := &Delivery{
-		Queue: f.queue, ID: job.ID, Key: job.Key, Fields: job.Fields, Permit: f.permit,
+		Queue: f.queue, ID: job.ID, Key: job.Key, Fields: job.Fields,
 		place: job.Place, msg: job.Message, run: f.run, fetched: f.at,
 	}
 	if job.ExpiresIn != nil {

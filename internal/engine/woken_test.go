@@ -120,9 +120,9 @@ type backlogGate struct{ openGate }
 
 func (backlogGate) Flowing() bool { return false }
 
-func (backlogGate) Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (Grant, error) {
-	more, err := backlog(ctx)
-	if err == nil && !more {
+func (backlogGate) Wait(ctx context.Context, backlog func(context.Context) (int, error)) (Grant, error) {
+	jobs, err := backlog(ctx)
+	if err == nil && jobs == 0 {
 		err = ErrNoBacklog
 	}
 	return Grant{Max: 1}, err

@@ -115,7 +115,7 @@ type gate struct {
 	waiting atomic.Bool // somebody waits
 }
 
-func (g *gate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (engine.Grant, error) {
+func (g *gate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (engine.Grant, error) {
 	g.waiting.Store(true)
 	defer g.waiting.Store(false)
 	select {

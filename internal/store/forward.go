@@ -119,13 +119,14 @@ func Release(ctx context.Context, rdb redis.Scripter, queue, breaker string) (re
 	return released, left, nil
 }
 
-// Ready reports whether any of the queues has a pending job, or a held one whose key is due,
-// and is not paused. It moves nothing. Errors: Redis's.
-func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (bool, error) {
+// Ready returns how many pending jobs the queues have that are not paused, and one more for each queue
+// with a held job whose key is due. Jobs that were cancelled count until a fetch drops them. It moves
+// nothing. Errors: Redis's.
+func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (jobs int, err error) {
 	var lens, paused []*redis.IntCmd
 	var held []*redis.ZSliceCmd
 	var clock *redis.TimeCmd
-	_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
+	_, err = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		for _, q := range queues {
 			lens = append(lens, pipe.LLen(ctx, PendingKey(q)))
 			paused = append(paused, pipe.Exists(ctx, PausedKey(q)))
@@ -135,17 +136,19 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("look at the queues: %w", err)
+		return 0, fmt.Errorf("look at the queues: %w", err)
 	}
 	now := float64(clock.Val().UnixMilli())
 	for i, n := range lens {
-		first := held[i].Val()
-		due := len(first) > 0 && first[0].Score <= now
-		if (n.Val() > 0 || due) && paused[i].Val() == 0 {
-			return true, nil
+		if paused[i].Val() > 0 {
+			continue
+		}
+		jobs += int(n.Val())
+		if first := held[i].Val(); len(first) > 0 && first[0].Score <= now {
+			jobs++
 		}
 	}
-	return false, nil
+	return jobs, nil
 }
 
 // NodeOf names the node of a Cluster that a queue lies on, as far as the client knows; "" if it
