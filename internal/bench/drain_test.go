@@ -35,8 +35,9 @@ const retention = 24 * time.Hour
 type drainPlan struct {
 	contenders []drainContender
 	rounds     int
-	warmup     int // jobs that are published first and not measured
-	jobs       int // jobs that are measured
+	warmup     int           // jobs that are published first and not measured
+	jobs       int           // jobs that are measured
+	oneWay     time.Duration // that a byte takes from the worker to Redis, and back, beside the machine's own
 }
 
 // drainTask is what the process of a contender does.
@@ -44,7 +45,9 @@ type drainTask struct {
 	Contender   string          `json:"contender"`
 	Redis       string          `json:"redis"` // host:port
 	Queue       string          `json:"queue"`
-	URL         string          `json:"url"` // of the API; empty: jobs do nothing
+	URL         string          `json:"url"`   // of the API; empty: jobs do nothing
+	Rate        string          `json:"rate"`  // declared; Tidegate only
+	Fleet       int             `json:"fleet"` // calls in flight of the fleet, 0 is no limit; Tidegate only
 	Concurrency int             `json:"concurrency"`
 	Retention   int             `json:"retention"` // seconds
 	Enqueue     int             `json:"enqueue"`   // number of jobs to enqueue instead of publishing; BullMQ only
@@ -125,6 +128,9 @@ func drainOnce(t testing.TB, p drainPlan, c drainContender, task drainTask) (f d
 	defer s.Stop()
 	s.rdb = s.Client(t)
 	task.Contender, task.Redis = c.name, s.Addr()
+	if p.oneWay > 0 {
+		task.Redis = redistest.Delayed(t, s.Addr(), p.oneWay)
+	}
 	all := p.warmup + p.jobs
 
 	idle := s.cpu(t)
@@ -331,6 +337,15 @@ func drainWithTidegate(ctx context.Context, rdb redis.UniversalClient, task drai
 		handler = h
 	}
 	options := []publisher.HandleOption{publisher.Concurrency(task.Concurrency)}
+	if task.Rate != "" || task.Fleet > 0 {
+		limits := breaker.Options{FleetConcurrency: task.Fleet}
+		if task.Rate != "" {
+			if limits.Rate, err = breaker.ParseRates(task.Rate); err != nil {
+				return err
+			}
+		}
+		options = append(options, publisher.Breaker(limits))
+	}
 	if task.Contender == withLearning || task.Contender == withoutLearning {
 		options = append(options, publisher.Breaker(breaker.Options{NoLearning: task.Contender != withLearning}))
 	}

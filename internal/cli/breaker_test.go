@@ -11,7 +11,6 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestBreaker(t *testing.T) {
@@ -193,48 +192,6 @@ func TestListOfManyKeys(t *testing.T) {
 	}
 	b.run(t, "breaker", "list", "--cursor", "x", "-o", "json").want(t, 2, "", `{"error":"--cursor: `+explain.ErrInvalidCursor.Error()+"\"}\n")
 	b.run(t, "breaker", "list", "-n", "0").want(t, 2, "", "tidegate: --limit must be from 1 to 1000\n")
-}
-
-// A breaker that opens again and again is one line with a count.
-func TestFlappingIncidents(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	rdb := b.server.Client(t)
-	br, err := breaker.New(t.Context(), rdb, breaker.Options{Destination: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer br.Close()
-	for range 4 {
-		permit, err := br.Allow(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := permit.Report(t.Context(), breaker.RateLimited(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // the second one ends the slow start
-			if _, err := breaker.Reset(t.Context(), rdb, "shop", "ann"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		redistest.Eventually(t, "CLOSED again", func() bool { return br.Status().State == breaker.Closed })
-	}
-	count := func(args ...string) int {
-		return strings.Count(b.run(t, append([]string{"breaker", "incidents", "shop"}, args...)...).ok(t), "\n") - 1
-	}
-	if out := b.run(t, "breaker", "incidents", "shop", "-n", "1").ok(t); count() != 1 || !strings.Contains(out, ", 4 times, last at ") {
-		t.Errorf("printed\n%s", out)
-	}
-	if n := count("--each"); n != 4 {
-		t.Errorf("%d lines with --each", n)
-	}
-	if n := count("--each", "-n", "2"); n != 2 {
-		t.Errorf("%d lines with --each -n 2", n)
-	}
-	if items := decode[page[breaker.Incident]](t, b.run(t, "breaker", "incidents", "shop", "-o", "json").ok(t)).Items; len(items) != 4 {
-		t.Errorf("%d as JSON", len(items))
-	}
 }
 
 // Limited keys are bounded too.

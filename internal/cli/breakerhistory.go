@@ -45,23 +45,15 @@ func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process) error {
 	return r.printWith(p, keys)
 }
 
-// mostIncidents are kept of a breaker.
-const mostIncidents = 200
-
 type breakerIncidentsCmd struct {
 	breakerName
-	Limit int  `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
-	Each  bool `help:"Print each incident by itself, as JSON does. Without it three or more of one cause, less than ten minutes apart, are one line with their number."`
+	Limit int `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
 	outputFlag
 }
 
 // Run shows incidents.
 func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
-	read := c.Limit
-	if c.Limit > 0 && !c.json() && !c.Each {
-		read = mostIncidents
-	}
-	incidents, keys, err := lastOf(ctx, p, "incidents", c.breakerName, read, breaker.Namespace.Incidents)
+	incidents, keys, err := lastOf(ctx, p, "incidents", c.breakerName, c.Limit, breaker.Namespace.Incidents)
 	if err != nil {
 		return err
 	}
@@ -74,15 +66,7 @@ func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
 	r := newRows()
 	r.add("STARTED", "LASTED", "WHY", "ENDED BY", "PROBES", "WASTED", "RESCHEDULED", "INSTANCES")
 	now := time.Now()
-	var groups []explain.Flapping
-	if c.Each {
-		for _, i := range incidents {
-			groups = append(groups, explain.Flapping{Incident: i, Openings: 1})
-		}
-	} else {
-		groups = explain.GroupIncidents(incidents)
-	}
-	for _, i := range groups[max(0, len(groups)-c.Limit):] {
+	for _, i := range incidents {
 		lasted, endedBy := "still lasts", ""
 		if !i.Ended.IsZero() {
 			lasted, endedBy = explain.Duration(i.Ended.Sub(i.Started)), explain.Cause(i.EndedBy)
@@ -90,9 +74,6 @@ func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
 		why := explain.Cause(i.Cause)
 		if i.Reason != "" {
 			why += " (" + i.Reason + ")"
-		}
-		if i.Openings > 1 {
-			why += fmt.Sprintf(", %d times, last at %s; each: --each", i.Openings, explain.At(i.LastStarted, now))
 		}
 		r.add(explain.At(i.Started, now), lasted, why, dash(endedBy), strconv.Itoa(i.Probes), strconv.Itoa(i.Wasted),
 			strconv.Itoa(i.Rescheduled), dash(strings.Join(i.Instances, ", ")))

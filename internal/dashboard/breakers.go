@@ -39,7 +39,6 @@ type breakerPage struct {
 	Waiting, Expiring int
 	Events            []breaker.Event
 	Incidents         []breaker.Incident
-	Flapping          []explain.Flapping // Incidents, grouped
 	Strip             template.HTML
 	Lengths           []tripLength
 	Limits            []explain.Limit
@@ -114,15 +113,15 @@ func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage,
 	if p.Incidents, err = d.ns.Incidents(ctx, d.rdb, name, 0); err != nil {
 		return nil, fmt.Errorf("read incidents of %s: %w", name, err)
 	}
-	p.Flapping = explain.GroupIncidents(p.Incidents)
 	slices.Reverse(p.Incidents)
 	now := d.now()
 	strip := chart.Strip{Title: "Incidents of the last 24 hours", From: now.Add(-stripLength), To: now, Spans: incidentSpans(p.Incidents, now)}
 	if p.Strip, err = strip.SVG(); err != nil {
 		return nil, &broken{err}
 	}
-	slices.Reverse(p.Flapping)
-	p.Flapping = p.Flapping[:min(len(p.Flapping), 20)]
+	if len(p.Incidents) > 20 {
+		p.Incidents = p.Incidents[:20]
+	}
 	return p, nil
 }
 

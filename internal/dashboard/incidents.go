@@ -12,7 +12,6 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
-	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -39,7 +38,7 @@ func incidentPath(id string) string {
 type incidentsPage struct {
 	Destination string
 	Names       []string
-	Items       []explain.Flapping
+	Items       []breaker.Incident
 	Total       int
 }
 
@@ -80,16 +79,15 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 		if err != nil {
 			return nil, fmt.Errorf("read breakers of %s: %w", n, err)
 		}
-		explain.LimitedFirst(list[1:], d.now())
 		for _, b := range list[:min(len(list), mostKeys+1)] {
 			incidents, err := d.ns.Incidents(ctx, d.rdb, b.Name, 0)
 			if err != nil {
 				return nil, fmt.Errorf("read incidents of %s: %w", b.Name, err)
 			}
-			p.Items = append(p.Items, explain.GroupIncidents(incidents)...)
+			p.Items = append(p.Items, incidents...)
 		}
 	}
-	slices.SortStableFunc(p.Items, func(a, b explain.Flapping) int { return b.LastStarted.Compare(a.LastStarted) })
+	slices.SortStableFunc(p.Items, func(a, b breaker.Incident) int { return b.Started.Compare(a.Started) })
 	p.Total = len(p.Items)
 	p.Items = p.Items[:min(len(p.Items), mostIncidents)]
 	return p, nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // Keys that met a limit once and can be called are counted, not listed, and a recovery without jobs is
@@ -50,45 +49,4 @@ func TestWorkersOfADestination(t *testing.T) {
 	s.serveUnreached("down:1")
 	s.get("/destinations/shop").shows(t, http.StatusOK, "Calls to shop have not left it")
 	s.get("/destinations/stock").hides(t, "Calls to shop have not left it")
-}
-
-// A breaker that opens again and again is one line with a count, and an open key's incident is listed
-// however many keys met a limit before.
-func TestFlappingBreakerIsOneLine(t *testing.T) {
-	t.Parallel()
-	s := open(t, "", "shop")
-	for i := range 60 {
-		name := fmt.Sprintf("shop/k%02d", i)
-		if _, err := breaker.Trip(t.Context(), s.rdb, name, breaker.TripOptions{For: time.Hour, Reason: "of " + name}); err != nil {
-			t.Fatal(err)
-		}
-		if i == 59 {
-			break
-		}
-		if _, err := breaker.Reset(t.Context(), s.rdb, name, "ann"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	for range 3 {
-		permit, err := b.Allow(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := permit.Report(t.Context(), breaker.RateLimited(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // the second one ends the slow start
-			if _, err := breaker.Reset(t.Context(), s.rdb, "shop", "ann"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		redistest.Eventually(t, "CLOSED again", func() bool { return b.Status().State == breaker.Closed })
-	}
-	s.get("/incidents").shows(t, http.StatusOK, "3 times", "of shop/k59")
-	s.get("/breakers/shop").shows(t, http.StatusOK, "3 times")
 }

@@ -47,26 +47,22 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	var length *redis.IntCmd
 	var index *redis.IntCmd
-	var others, urgent []*redis.IntCmd // lengths of queues; urgent ones are fetched first
+	var others []*redis.IntCmd
 	// No transaction: a full Redis queues none, and a job more or less matters little.
 	_, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
 		length = pipe.LLen(ctx, store.PendingKey(queue))
 		// Jobs are taken from the list's end.
 		index = pipe.LPos(ctx, store.PendingKey(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
 		for _, q := range e.ns().Queues(job.Destination) {
-			if q == queue {
-				urgent = slices.Clone(others)
-				continue
+			if q != queue {
+				others = append(others, pipe.LLen(ctx, store.PendingKey(q)))
 			}
-			others = append(others, pipe.LLen(ctx, store.PendingKey(q)))
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("explain: %w", err)
 	}
-	waits := func(n *redis.IntCmd) bool { return n.Val() > 0 }
-	w.outranked = slices.ContainsFunc(urgent, waits)
 	switch n := max(0, int(length.Val()-1-index.Val())); {
 	case index.Err() == nil:
 		w.Ahead = &n
@@ -78,7 +74,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	w.addPlace()
 	if w.Reason == ByRate {
-		waiting := slices.ContainsFunc(others, waits)
+		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
 		known, cost, err := e.costAhead(ctx, queue, w.ahead())
 		if err != nil {
 			return err
@@ -149,8 +145,6 @@ func (w *Waiting) place() string {
 	switch {
 	case w.Ahead == nil:
 		return fmt.Sprintf("more than %d jobs are ahead", *w.AheadAtLeast)
-	case *w.Ahead == 0 && w.outranked:
-		return "first of its priority"
 	case *w.Ahead == 0:
 		return "next in line"
 	case *w.Ahead == 1:
@@ -166,8 +160,6 @@ func (w *Waiting) addPlace() {
 		w.Text += "; " + w.place()
 	case Queued:
 		switch first := w.Ahead != nil && *w.Ahead == 0; {
-		case w.Text == inLine && first && w.outranked:
-			w.Text = outranked
 		case w.Text == inLine && first:
 			w.Text = nextInLine
 		case w.Text == inLine:

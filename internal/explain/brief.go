@@ -38,9 +38,6 @@ func (w *Waiting) Brief(j *jobs.Job) string {
 	case NoWorker:
 		return "no worker serves " + j.Destination
 	case Queued:
-		if w.Ahead != nil && *w.Ahead == 0 && w.outranked {
-			return outranked
-		}
 		if w.Ahead != nil && *w.Ahead == 0 {
 			return "next in line for a worker"
 		}

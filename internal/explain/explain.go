@@ -69,8 +69,7 @@ type Waiting struct {
 	// AheadAtLeast counts the jobs that a search without result has passed; else nil.
 	AheadAtLeast *int `json:"ahead_at_least"`
 
-	outranked bool   // jobs of a higher priority wait too
-	brief     string // see Brief; "" for the words of its Reason
+	brief string // see Brief; "" for the words of its Reason
 }
 
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,

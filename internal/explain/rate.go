@@ -40,20 +40,11 @@ func Rate(r breaker.RateStatus) string {
 			text = "1 call " + u.name
 		}
 		if whole <= mostCalls {
-			return text
-		}
-	}
-	for _, window := range rateWindows { // such as 19/10s, which is a whole number in no unit but a minute
-		calls := float64(window) / float64(r.Interval)
-		if whole := math.Round(calls); whole > 1 && whole <= mostCalls && math.Abs(calls-whole) <= calls*1e-6 {
-			return strconv.FormatFloat(whole, 'f', 0, 64) + " calls per " + span(window)
+			break
 		}
 	}
 	return text
 }
-
-// rateWindows are windows that are not units, as they are often declared.
-var rateWindows = []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, 6 * time.Hour, 12 * time.Hour}
 
 // RateHolds reports whether the rate delays the next call.
 func RateHolds(b breaker.Status, now time.Time) bool {

@@ -15,8 +15,6 @@ import (
 const (
 	inLine     = "in line for a free worker"
 	nextInLine = "next in line; waiting for a free worker"
-	// outranked is nextInLine while jobs of a higher priority wait.
-	outranked = "first of its priority; waiting for a free worker, as are jobs of a higher one"
 )
 
 // facts are what the explanation of a job depends on besides the job.
