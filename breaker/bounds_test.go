@@ -2,6 +2,8 @@ package breaker
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +43,34 @@ func TestForgottenReportsAreBounded(t *testing.T) {
 			if left, want := rdb.ZCard(ctx, reports).Val(), int64(n-99*(i+1)); left != want {
 				t.Errorf("after %d reports %d are left, want %d", i+1, left, want)
 			}
+		}
+	})
+}
+
+// A call forgets a hundred calls whose leases have ended, and counts none of them.
+func TestForgottenCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		b, err := New(ctx, rdb, Options{Destination: redistest.Name(t, "d"), FleetConcurrency: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeAtEnd(t, b)
+		const n = 1000
+		old := make([]redis.Z, n)
+		for i := range old {
+			old[i] = redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: fmt.Sprint("old", i)}
+		}
+		calls := b.place.keys[slices.IndexFunc(b.place.keys, func(k string) bool { return strings.HasSuffix(k, "-inflight") })]
+		if err := rdb.ZAdd(ctx, calls, old...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Allow(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if left := rdb.ZCard(ctx, calls).Val(); left > n-98 || left < n-400 {
+			t.Errorf("%d are left after one call, want about %d", left, n-99)
 		}
 	})
 }

@@ -19,10 +19,13 @@ end
 -- have gone back. Those of instances with longer ones than the caller's are looked at, too; at_cap
 -- also shorter ones, of the 100 that end last.
 local function in_flight(b, at_cap)
-  redis.call('ZREMRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)))
+  local ended = redis.call('ZRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)), 'LIMIT', '0', '100')
+  if #ended > 0 then
+    redis.call('ZREM', b.inflight_key, unpack(ended))
+  end
   local lease = number(named.lease)
   local long = at_cap and redis.call('ZREVRANGE', b.inflight_key, '0', '99', 'WITHSCORES') or
-    lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + 2 * lease)), '+inf', 'WITHSCORES') or {}
+    lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + 2 * lease)), '+inf', 'WITHSCORES', 'LIMIT', '0', '100') or {}
   for i = 1, #long, 2 do
     local ends = tonumber(long[i + 1])
     local class = ends % 1 * 64 -- 0: noted by an earlier version
@@ -30,7 +33,7 @@ local function in_flight(b, at_cap)
       redis.call('ZADD', b.inflight_key, lease_ends(2 ^ class, class), long[i])
     end
   end
-  return redis.call('ZCARD', b.inflight_key)
+  return redis.call('ZCOUNT', b.inflight_key, '(' .. int(math.floor(now)), '+inf')
 end
 
 -- meter counts a call in until the end of its lease.

@@ -104,3 +104,40 @@ func TestJobsOfOneEnqueueAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// One call looks at a part of the jobs in flight, and the next calls at the rest.
+func TestReclaimIsBounded(t *testing.T) {
+	t.Parallel()
+	inBothRedises(t, func(t *testing.T, c *cellar) {
+		ctx := context.Background()
+		const inFlight = 1300
+		lost := []string{"j0000", "j0001", "j0249", "j0250", "j0499", "j0500", "j0777", "j1298", "j1299"}
+		_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i := range inFlight {
+				id, run := fmt.Sprintf("j%04d", i), "other"
+				if slices.Contains(lost, id) {
+					run = "lost"
+				}
+				pipe.HSet(ctx, store.TaskKey(c.queue, id), store.FieldMsg, "m", store.FieldState, store.StateActive, store.FieldRun, run)
+				pipe.LPush(ctx, store.ActiveKey(c.queue), id)
+				pipe.ZAdd(ctx, store.LeaseKey(c.queue), redis.Z{Score: 1, Member: id})
+			}
+			return nil
+		})
+		c.must(err)
+		calls := &scriptCalls{script: "reclaim"}
+		c.rdb.AddHook(calls)
+		c.must(store.Reclaim(ctx, c.rdb, c.queue, []string{"lost"}))
+		pending := c.rdb.LRange(ctx, store.PendingKey(c.queue), 0, -1).Val()
+		slices.Reverse(pending)
+		if !slices.Equal(pending, lost) {
+			t.Errorf("put back %v, want %v, the first one next", pending, lost)
+		}
+		if n := c.rdb.LLen(ctx, store.ActiveKey(c.queue)).Val(); n != inFlight-int64(len(lost)) {
+			t.Errorf("%d are in flight", n)
+		}
+		if len(calls.args) < inFlight/500 {
+			t.Errorf("%d calls look at %d jobs, want 500 a call", len(calls.args), inFlight)
+		}
+	})
+}

@@ -34,6 +34,16 @@ func parseRef(s string) (Ref, bool) {
 //
 // The children must be in Redis already: a parent that ends meanwhile finds them.
 func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, children []Ref) (parentEnded bool, err error) {
+	if len(children) > registeredAtOnce {
+		for part := range slices.Chunk(children, registeredAtOnce) {
+			ended, err := Register(ctx, rdb, parent, part)
+			if err != nil {
+				return false, err
+			}
+			parentEnded = parentEnded || ended
+		}
+		return parentEnded, nil
+	}
 	args := make([]any, 0, 2+len(children))
 	args = append(args, parent.Queue, parent.ID)
 	for _, c := range children {
@@ -103,10 +113,11 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 // ended reports whether a parent in the state has ended; "-" is a deleted one.
 func ended(state string) bool { return state == "-" || Final(state) }
 
-// Bounds of one call that releases or cancels children: cancelling so many takes Redis about 2 ms.
+// Bounds of one call for children: cancelling childrenAtOnce takes Redis about 2 ms.
 const (
-	childrenAtOnce = 100
-	outputsAtOnce  = 1 << 20 // bytes of the copies of their parent's output
+	childrenAtOnce   = 100
+	registeredAtOnce = 500     // children that one call registers
+	outputsAtOnce    = 1 << 20 // bytes of the copies of their parent's output
 )
 
 const (

@@ -40,7 +40,7 @@ type FetchReply struct {
 	// Foreign are tasks of other programs that went to asynq's archive, among Dropped: how many
 	// of each type, which is cut off after 100 bytes.
 	Foreign map[string]int
-	Jobs     []Fetched
+	Jobs    []Fetched
 	// Malformed is the error of jobs that could not be read, if any.
 	Malformed error
 }
@@ -146,15 +146,27 @@ func fetchedOf(v *values) (Fetched, error) {
 	return f, v.err
 }
 
-// Reclaim puts back the jobs of fetches, by their runs, whose replies were lost.
+// reclaimAtOnce is how many jobs in flight one call of Reclaim looks at.
+const reclaimAtOnce = 500
+
+// Reclaim puts back the jobs of fetches, by their runs, whose replies were lost. It looks at all
+// jobs in flight, the latest first; one that it misses because hundreds end meanwhile is
+// recovered when its lease ends.
 func Reclaim(ctx context.Context, rdb redis.Scripter, queue string, runs []string) error {
-	args := []any{queue}
-	for _, r := range runs {
-		args = append(args, r)
-	}
 	keys := []string{ActiveKey(queue), LeaseKey(queue), PendingKey(queue)}
-	if err := reclaimScript.Run(ctx, rdb, keys, args...).Err(); err != nil {
-		return fmt.Errorf("reclaim jobs of %s: %w", queue, err)
+	for from := 0; ; {
+		args := []any{queue, from, reclaimAtOnce}
+		for _, r := range runs {
+			args = append(args, r)
+		}
+		v, err := valuesOf(reclaimScript.Run(ctx, rdb, keys, args...))
+		if err != nil {
+			return fmt.Errorf("reclaim jobs of %s: %w", queue, err)
+		}
+		n, more := v.integer(), v.integer()
+		if more == 0 {
+			return nil
+		}
+		from += max(1, reclaimAtOnce/2-n) // others have moved up to where those were, and where jobs ended
 	}
-	return nil
 }

@@ -9,6 +9,9 @@ local queue, most = ARGV[1], ARGV[2]
 if redis.call('SISMEMBER', queues_key, queue) == 1 then
   return 1
 end
+if redis.call('SCARD', queues_key) < tonumber(most) then
+  return redis.call('SADD', queues_key, queue)
+end
 local prefix, own = string.match(queue, '^[^:]*:'), 0
 for _, other in ipairs(redis.call('SMEMBERS', queues_key)) do
   if string.sub(other, 1, #prefix) == prefix then

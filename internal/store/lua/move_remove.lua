@@ -19,7 +19,7 @@ for i = 2, #ARGV, 2 do
     leave_batch(id, f[2])
     redis.call('ZREM', ours .. 'expiry', id)
     redis.call('ZREM', ours .. 'first_due', id)
-    redis.call('DEL', key, ours .. 'children:' .. id)
+    redis.call('UNLINK', key, ours .. 'children:' .. id)
     redis.call('ZADD', ours .. 'moved', now_ms, entry)
     removed = true
   end

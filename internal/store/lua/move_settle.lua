@@ -41,7 +41,7 @@ for i = 2, #ARGV, 3 do
       start(id, key, f[3], { expires_at = f[5], waits = f[6], available_at = f[7], reason = f[8] })
     else
       leave_batch(id, f[4])
-      redis.call('DEL', key, ours .. 'children:' .. id)
+      redis.call('UNLINK', key, ours .. 'children:' .. id)
     end
   end
   out[#out + 1] = found and 1 or 0

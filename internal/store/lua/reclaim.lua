@@ -2,16 +2,19 @@
 -- worker has them.
 --
 -- KEYS[1] active   KEYS[2] lease   KEYS[3] pending
--- ARGV[1] queue   ARGV[2...] runs of the fetches
--- returns how many were put back
+-- ARGV[1] queue   ARGV[2] how many of the latest to pass over   ARGV[3] how many to look at
+-- ARGV[4...] runs of the fetches
+-- returns {how many were put back, 1 if there are more to look at}
 local active_key, lease_key = KEYS[1], KEYS[2]
 local lost = {}
-for i = 2, #ARGV do
+for i = 4, #ARGV do
   lost[ARGV[i]] = true
 end
-local n = 0
+local from, n = tonumber(ARGV[2]), 0
+local to = from + tonumber(ARGV[3]) - 1
+local more = redis.call('LLEN', active_key) > to + 1 and 1 or 0
 -- The list's left end is the latest: put that back first, so that order stays.
-for _, id in ipairs(redis.call('LRANGE', active_key, 0, -1)) do
+for _, id in ipairs(redis.call('LRANGE', active_key, from, to)) do
   local key = task(id)
   local f = redis.call('HMGET', key, 'run', 'action', 'expires_at')
   if f[1] and lost[f[1]] then
@@ -23,4 +26,4 @@ for _, id in ipairs(redis.call('LRANGE', active_key, 0, -1)) do
     n = n + 1
   end
 end
-return n
+return { n, more }
