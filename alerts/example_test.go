@@ -129,6 +129,8 @@ func ExampleAlerts_Test() {
 	// Slack webhook: burst of failed jobs: ok
 	// Slack webhook: poison job: ok
 	// Slack webhook: old pending job: ok
+	// Slack webhook: unreachable destination: ok
+	// Slack webhook: destination without workers: ok
 	// Slack webhook: Redis unreachable: ok
 	// Slack webhook: Redis back: ok
 	// Slack webhook: Redis drops keys: ok

@@ -102,6 +102,8 @@ func (a *Alerts) samples(pager bool) []notice.Sample {
 		{"burst of failed jobs", &burst{Destination: d, Failed: 50, Within: 5 * time.Minute, At: now, LastError: because, LastJob: "test-job"}},
 		{"poison job", &poisoned{Destination: d, Job: "test-job", Crashes: 3, LastError: because, At: now}},
 		{"old pending job", &overdue{Destination: d, Since: now.Add(-2 * time.Hour), Bound: time.Hour, At: now, Backlog: 12, WorkersSeen: now}},
+		{"unreachable destination", &unreached{Destination: d, Since: now.Add(-time.Minute), At: now, Problem: because, Workers: 1}},
+		{"destination without workers", &unserved{Destination: d, Since: now.Add(-unservedAfter), At: now, Backlog: 3}},
 		{"Redis unreachable", &redisOutage{Worker: worker, Since: now.Add(-lostAfter), Problem: because}},
 		{"Redis back", &redisOutage{Worker: worker, Since: now.Add(-time.Minute), Back: now, Problem: because}},
 		{"Redis drops keys", &eviction{Since: now, At: now, Policy: "allkeys-lru", Total: 12}},

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -37,7 +38,7 @@ func (a *api) jobOperations() {
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query", holds: listHolds,
 		summary:     "List jobs",
-		description: "The newest first, without payloads, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.",
+		description: "The newest first, without payloads and outputs, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.",
 	}, a.listJobs)
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "get-job-history", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",
@@ -56,6 +57,13 @@ type jobDocument struct {
 	*jobs.Job
 	Waiting  *explain.Waiting `json:"waiting"`
 	Redacted bool             `json:"redacted,omitempty"`
+}
+
+// listedJob is a job in a list: without its payload and output.
+type listedJob struct {
+	jobDocument
+	Payload *json.RawMessage `json:"payload,omitempty"` // hides the job's
+	Output  *json.RawMessage `json:"output,omitempty"`  // likewise
 }
 
 // redact removes the payload, response, output and request of j unless the caller has the scope payloads.
@@ -128,10 +136,10 @@ func (a *api) listJobs(ctx context.Context, in *listInput) (*answer[Page[Job]], 
 			return nil, err
 		}
 	}
-	out := page[jobDocument]{Items: make([]jobDocument, len(found.Items)), Next: found.Next}
+	out := page[listedJob]{Items: make([]listedJob, len(found.Items)), Next: found.Next}
 	reasons := newListReasons(a)
 	for i, j := range found.Items {
-		out.Items[i] = redact(ctx, j)
+		out.Items[i].jobDocument = redact(ctx, j)
 		if out.Items[i].Waiting, err = reasons.of(ctx, j); err != nil {
 			return nil, err
 		}

@@ -45,7 +45,7 @@ type Job struct {
 	Key             string          `json:"key" doc:"Whose budget it is inside the destination; empty for none." example:"alice"`
 	Status          string          `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, deferred or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
 	Priority        string          `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
-	Payload         anyJSON         `json:"payload" doc:"The body of the call, any JSON. Null in lists, and where redacted."`
+	Payload         anyJSON         `json:"payload" required:"false" doc:"The body of the call, any JSON. Left out of lists; null where redacted."`
 	Request         Request         `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
 	Batch           string          `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
 	After           []string        `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
@@ -63,7 +63,7 @@ type Job struct {
 	CompletedAt     *time.Time      `json:"completed_at" doc:"When the destination had accepted it." example:"2030-01-31T14:35:01Z"`
 	EndedAt         *time.Time      `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
 	Response        orNull[Answer]  `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
-	Output          anyJSON         `json:"output" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, in lists, and where redacted."`
+	Output          anyJSON         `json:"output" required:"false" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, and where redacted; left out of lists."`
 	LastError       string          `json:"last_error" doc:"What went wrong last." example:""`
 	Reason          string          `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
 	Worker          string          `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`

@@ -147,6 +147,9 @@ func TestList(t *testing.T) {
 	for {
 		pages++
 		out := b.run(t, "list", "-o", "json", "--limit", "2", "--cursor", cursor).ok(t)
+		if strings.Contains(out, `"payload"`) || strings.Contains(out, `"output"`) { // null would say that there is none
+			t.Errorf("list: %s", out)
+		}
 		if strings.Contains(out, "payload") {
 			t.Fatalf("a list shows payloads: %s", out)
 		}

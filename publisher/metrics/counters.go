@@ -84,7 +84,7 @@ func newCounters() counters {
 	}
 	c.fromZero = []*fromZero{
 		newFromZero(c.attempts.MetricVec, publisher.Outcomes...),
-		newFromZero(c.probes.MetricVec, publisher.OutcomeSuccess, publisher.OutcomeRateLimited, publisher.OutcomeFailure, publisher.OutcomeTimeout),
+		newFromZero(c.probes.MetricVec, publisher.Outcomes...),
 		newFromZero(c.finished.MetricVec, statuses...),
 		newFromZero(c.rescheduled.MetricVec, reasons...),
 		newFromZero(c.incidents.MetricVec, causes...),

@@ -2,12 +2,16 @@ package metrics_test
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
@@ -75,8 +79,6 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	}
 	for _, result := range []string{"success", "rate_limited", "unauthorized", "failure", "timeout", "permanent", "rescheduled", "unreachable", "interrupted", "cancelled"} {
 		want[`publish_attempts_total{result="`+result+`"}`] = 0
-	}
-	for _, result := range []string{"success", "rate_limited", "failure", "timeout"} {
 		want[`circuit_breaker_probes_total{result="`+result+`"}`] = 0
 	}
 	for _, cause := range []string{"threshold", "hint", "ramp", "budget", "credentials", "outage", "learned", "manual"} {
@@ -99,6 +101,26 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, in.values()); diff != "" {
 		t.Errorf("metrics (-want +got)\n%s", diff)
+	}
+	families, err := in.reg.Gather()
+	r.must(err)
+	series := 0
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			of := func(l *dto.LabelPair) bool { return l.GetName() == "destination" && l.GetValue() == r.dest }
+			if !slices.ContainsFunc(m.GetLabel(), of) {
+				continue
+			}
+			series++
+			if h := m.GetHistogram(); h != nil {
+				series += len(h.GetBucket()) + 2 // the bucket +Inf, the sum and the count, less the one above
+			}
+		}
+	}
+	page, err := os.ReadFile("../../docs/operations.md")
+	r.must(err)
+	if says := fmt.Sprintf("A destination has %d series", series); !strings.Contains(string(page), says) {
+		t.Errorf("docs/operations.md does not say %q", says)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // fromZero collects a vector, and a series at 0 for each started destination that has not
 // counted yet, so that rate() sees the first increase. The series at 0 take memory during a
-// scrape only: 1,000 destinations have 28,000.
+// scrape only.
 type fromZero struct {
 	vec    *prometheus.MetricVec
 	values []*dto.LabelPair // of the other label; one that is nil without another label
