@@ -135,9 +135,12 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 // store keeps the result of a renewal. If the refresh token has been rotated it repeats that until
 // it has succeeded or the source is closed: without the new one the key is lost.
 func (s *Source) store(name, version string, fields []any, rotated bool) (kept bool, err error) {
-	pause := pollMin
+	pause, settle := pollMin, s.settle
+	if rotated {
+		settle = s.settleOnReplica
+	}
 	for {
-		kept, err = s.settle(s.life, name, version, fields...)
+		kept, err = settle(s.life, name, version, fields...)
 		if err == nil || !rotated {
 			return kept, err
 		}

@@ -130,12 +130,16 @@ func (s *Source) seedHash(seed string) string {
 // settle keeps the result of a renewal for keep; false if another process has renewed the
 // record meanwhile.
 func (s *Source) settle(ctx context.Context, name, version string, fields ...any) (bool, error) {
+	return s.settleOn(ctx, s.o.Redis, name, version, fields...)
+}
+
+func (s *Source) settleOn(ctx context.Context, rdb redis.Scripter, name, version string, fields ...any) (bool, error) {
 	kept := keep
 	if s.record != "oauth" {
 		kept = keepOwn
 	}
 	args := append([]any{s.holder, version, kept.Milliseconds()}, fields...)
-	ok, err := settleScript.Run(ctx, s.o.Redis, s.keys(name), args...).Bool()
+	ok, err := settleScript.Run(ctx, rdb, s.keys(name), args...).Bool()
 	if err != nil {
 		return false, fmt.Errorf("oauth: settle: %w", err)
 	}

@@ -30,7 +30,7 @@ func leastRights(t *testing.T) []string {
 // to connect.
 func TestUsersFileHasAllRights(t *testing.T) {
 	t.Parallel()
-	connecting := strings.Fields("+hello +ping +client|setname +select +info +eval")
+	connecting := strings.Fields("+hello +ping +client|setname +select +info +wait +eval")
 	want := slices.Concat(strings.Fields("resetkeys resetchannels -@all"), connecting, strings.Fields("~tidegate:* ~asynq:* &tidegate:* &asynq:cancel"),
 		keyRights, channelRights, otherRights, clusterRights)
 	got := leastRights(t)
