@@ -208,20 +208,25 @@ var deniedHeaders = []string{
 // trustedHeader matches the headers by which servers trust proxies, content networks and
 // gateways in front of them, in lower case.
 var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
-	`cookie|forwarded|via|host|proxy|cdn-loop|front-end-https`,
+	`cookie2?|forwarded|x-forward|via|proxy|cdn-loop|front-end-https|xroxy-.*|x-bluecoat-via|x-nginx-proxy|x-trusted-proxy|x-varnish`,
+	`http-(?:x-|proxy|forwarded|remote-).*|x-http-(?:x-|forwarded|remote-).*`,
 	`(?:x-)?(?:forward(?:ed|er)?-|remote-|ssl-|proxy-|auth-request-|authenticated-|webauth-|original-|rewrite-|override-).*|x-forwarded.*`,
-	`(?:x-)?(?:http-)?(?:method|host|path|url)-override|x-http-method|x-(?:http-)?(?:host|scheme|https)|x-(?:url|forwarded)-(?:scheme|proto)|(?:x-)?http-host|(?:x-)?base-url`,
+	`(?:x-)?(?:http-)?(?:method|host|path|url)-override|x-http-method|(?:x-|http-|x-http-)(?:host|scheme|https|ssl|proto|url|destinationurl)|https`,
+	`(?:x-)?(?:host|server)-?name|x-(?:backend|gateway|server|trusted)-host|host|disguised-host|was-default-hostname|(?:x-|rack-)url-(?:scheme|proto)|(?:x-)?(?:base-url|request-ur[il])`,
 	// Addresses of the caller. Not those that an API asks for, such as PSU-IP-Address.
-	`(?:.+-)?(?:client|real|connecting|connection|originating|remote|true|src|peer|socket|cluster)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-ip|x-custom-ip-authorization`,
+	`(?:.+-)?(?:(?:true)?client|real|connecting|connection|origin|originating|remote|true|src|source|peer|socket|cluster|proxy-?user|trusted|from|backend)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-orig-.*|x-ip|x-custom-ip-authorization`,
 	// Certificates of the caller (RFC 9440, and those of proxies).
-	`(?:.+-)?(?:tls-)?client-?(?:cert|certificate|verify|dn)(?:-.*)?|x-forwarded-tls.*|xfcc|x-arr-.*|x-amzn-mtls-.*`,
+	`(?:.+-)?(?:tls-)?client-?(?:cert|certificate|verify|dn|s-dn|i-dn|subject|issuer)(?:-.*)?|x-forwarded-tls.*|xfcc|x-arr-.*|x-amzn-mtls-.*`,
 	// Identities that gateways have checked.
 	`x-ms-client-principal.*|x-ms-token-.*|x-goog-iap-.*|x-goog-authenticated-user-.*|x-serverless-authorization|x-amzn-oidc-.*`,
-	`x-consumer-.*|x-credential-identifier|x-anonymous-consumer|x-userinfo|x-authentik-.*|x-authelia-.*|x-pomerium-.*|x-vouch-.*|x-token-claim.*|x-jwt-payload.*|tailscale-.*|ts-user-.*`,
+	`x-consumer-.*|x-credential-identifier|x-anonymous-consumer|x-(?:.*-)?userinfo|x-authentik-.*|x-authelia-.*|x-pomerium-.*|x-vouch-.*|x-token-claim.*|x-jwt-payload.*|tailscale-.*|ts-user-.*`,
+	`(?:x-)?(?:impersonate|oidc|shib|shibboleth|iv|sm|oam|ajp|teleport|logon|scal|tailscale)-.*|smuser|(?:x-)?(?:sso|logon|traefik|kong)-user|auth-user|x-(?:username|auth-username|auth-groups?|auth-roles?)`,
+	// Proofs that metadata services of clouds ask for.
+	`metadata-flavor|x-google-metadata-request|x-aws-ec2-metadata-.*|x-identity-header`,
 	// What content networks and platforms set.
 	`cf-.*|x-envoy-.*|fastly-.*|fly-.*|incap-.*|x-sucuri-.*|x-nf-.*|x-vercel-.*|x-azure-.*|x-appengine-.*|x-cloudscheduler.*|x-cloudtasks-.*|akamai-.*|x-akamai-.*|cloudfront-.*|cdn-src-.*|ali-cdn-.*|wl-proxy-.*`,
 	// What servers of applications obey.
-	`x-accel-.*|x-sendfile.*|x-middleware-.*`,
+	`x-accel-.*|x-sendfile.*|x-middleware-.*|x-invoke-.*|x-next-.*|x-now-.*|x-matched-path|x-prerender-revalidate|x-waws-.*|x-site-deployment-id`,
 }, "|") + `)$`)
 
 // deniedHeader returns the problem of a header that a job must not set, or "".

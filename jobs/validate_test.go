@@ -327,6 +327,10 @@ func TestHeadersThatServersTrust(t *testing.T) {
 		X-Pomerium-Claim-Email Tailscale-User-Login Fastly-Client-IP Fly-Client-IP Incap-Client-IP X-Sucuri-ClientIP X-Nf-Client-Connection-Ip
 		X-Vercel-Forwarded-For X-Azure-ClientIP X-Azure-SocketIP X-Appengine-User-IP X-CloudScheduler Akamai-Origin-Hop WL-Proxy-Client-IP
 		CloudFront-Viewer-Address X-Accel-Mapping X-Sendfile-Type X-Middleware-Subrequest Front-End-Https X-Scheme X-Url-Scheme X-Serverless-Authorization
+		X-ProxyUser-Ip X-TrueClient-IP X-Origin-IP X-Backend-Host X-Forward X-Host-Name Http-Url Http-Proxy Request-Uri X-Request-Url X-Http-DestinationURL
+		Impersonate-User Impersonate-Extra-Scopes OIDC-Claim-Sub Shib-Session-Id iv-user SM-User SMUSER OAM-Remote-User HTTP-X-Forwarded-For X-HTTP-Remote-User
+		X-SSO-User X-Auth-Username X-Username X-Apigateway-Api-Userinfo X-Client-Subject-DN X-Teleport-User Teleport-Jwt-Assertion X-Proto X-Ssl Rack-Url-Scheme
+		Metadata-Flavor X-aws-ec2-metadata-token X-Identity-Header Disguised-Host X-WAWS-Unencoded-URL X-Matched-Path X-Orig-Client Cookie2 X-Trusted-IP
 		X-Custom-IP-Authorization X-ARR-ClientCert Via Forwarded Cookie CDN-Loop X-Real_IP x-REMOTE-user`) {
 		r := jobs.Request{Headers: map[string]string{name: "x"}}
 		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "cannot be set by a job") && !strings.Contains(name, "_") {
@@ -337,6 +341,7 @@ func TestHeadersThatServersTrust(t *testing.T) {
 		X-Request-Id X-Correlation-Id X-Goog-Upload-Command X-Goog-User-Project X-Goog-Api-Client X-Amz-Date X-Amz-Target X-Amzn-Trace-Id X-Ms-Client-Request-Id X-Ms-Version
 		X-GitHub-Api-Version X-Auth-Token X-Auth-Key X-Client-Id X-Client-Version X-Client-Name X-User-Id X-User-Agent PSU-IP-Address X-FAPI-Customer-IP-Address
 		X-Original X-Realm Remote X-Hosted-By X-HTTP-Accept Content-Type Accept If-Match Prefer Range Notion-Version Stripe-Account X-Api-Key
+		X-Auth-Email X-Auth-User X-User-Email X-User-Token X-Source X-Origin X-Backend-Id X-Server-Id X-Hostid X-Url-Id HTTP-Version X-Http-Client Smtp-Id X-Ivy X-Shibuya X-Source-Version Metadata Origin Referer
 		Client-Request-Token X-Source-Id X-Authorization-Id X-Consumer X-Cookie-Policy CFX-Id Proxied-By Traceparent Destination Depth X-Upload-Content-Type`) {
 		r := jobs.Request{Headers: map[string]string{name: "x"}}
 		if err := r.Validate(); err != nil {
