@@ -313,6 +313,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
 	c.wakeHere(p.key, &r)
+	p.wakeForRate(taken)
 	if c.view.Load().closed {
 		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
@@ -352,7 +353,22 @@ func (p Permit) free(ctx context.Context, taken []any) error {
 		return unavailable("release", c.name(p.key), err)
 	}
 	c.wakeHere(p.key, &r)
+	p.wakeForRate(taken)
 	return nil
+}
+
+// wakeForRate wakes the calls of this instance that wait for the declared limits of which the permit
+// has given back something.
+func (p Permit) wakeForRate(taken []any) {
+	if len(taken) == 0 {
+		return
+	}
+	if p.holds&holdsRate != 0 {
+		p.c.wakeRefused("")
+	}
+	if p.holds&holdsKeyRate != 0 {
+		p.c.wakeRefused(p.key)
+	}
 }
 
 // corrects reports whether the call has cost something else than the permit took.

@@ -64,10 +64,17 @@ func inVain(refusal *OpenError, deadline time.Time) bool {
 	return known && !deadline.IsZero() && time.Now().Add(refusal.RetryAfter).After(deadline)
 }
 
-// untilRetry waits for a change, or for the refusal's RetryAfter. It returns the refusal if
+// lookAgain bounds the sleep for a declared limit: another instance may give back what it took.
+const lookAgain = 2 * time.Second
+
+// untilRetry waits for a change, or for the refusal's RetryAfter, of a declared limit lookAgain at most. It returns the refusal if
 // the wait has to end before that, with ctx's error if that is the reason.
 func untilRetry(ctx context.Context, changed <-chan struct{}, ended <-chan time.Time, refusal *OpenError) error {
-	timer := time.NewTimer(refusal.RetryAfter)
+	d := refusal.RetryAfter
+	if refusal.Cause == CauseRate {
+		d = min(d, lookAgain)
+	}
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-changed:

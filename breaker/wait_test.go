@@ -72,3 +72,40 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// Who waits for a declared window gets what others give back, long before its end.
+func TestWaitGetsWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"of the destination": "", "of a key": "k"} {
+		for of, other := range map[string]bool{"by this instance": false, "by another": true} {
+			t.Run(name+"/"+of, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t)
+				rate := Rates{{Calls: 2, Per: time.Hour, Zone: "UTC"}}
+				o := Options{Destination: "api", Rate: rate, RefreshInterval: time.Hour}
+				if key != "" {
+					o.Rate, o.KeyRate = nil, rate
+				}
+				waits := start(t, s.Client(t), o).Key(key)
+				takes := waits
+				if other {
+					takes = start(t, s.Client(t), o).Key(key)
+				}
+				soon(t, takes)
+				taken := soon(t, takes)
+				got := make(chan error, 1)
+				go func() {
+					_, err := waits.Wait(t.Context(), 0) // without a deadline, or it is in vain
+					got <- err
+				}()
+				redistest.Eventually(t, "refused, and in line", func() bool { return !waits.waiting.empty(key) })
+				if err := taken.Release(patient(t)); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-got; err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}

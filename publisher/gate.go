@@ -23,6 +23,8 @@ const (
 	// retryPermit bounds the wait for another worker's probe and for capacity: no worker is
 	// notified of the release of a permit.
 	retryPermit = time.Second
+	// retryRate bounds the wait for a declared limit: another worker may give back what it took.
+	retryRate = 2 * time.Second
 	// retryTry bounds the wait for the end of a try of a destination that is unreachable.
 	retryTry = 100 * time.Millisecond
 	// idleMin and idleMax bound the pause between reads of empty queues.
@@ -187,7 +189,7 @@ func (g *gate) pause(open *breaker.OpenError, cost int) time.Duration {
 // pauseAfter is how long to wait after a refusal before the next Allow.
 func pauseAfter(open *breaker.OpenError) time.Duration {
 	if open.Cause == breaker.CauseRate {
-		return open.RetryAfter // nothing shortens it
+		return min(open.RetryAfter, retryRate)
 	}
 	return min(open.RetryAfter, retryPermit)
 }
@@ -254,6 +256,8 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 		no.Until = time.Now().Add(untilReset)
 	case open.State == breaker.Open:
 		no.Until = open.Until
+	case open.Cause == breaker.CauseRate:
+		no.Until = open.Until // there may be many keys; this worker opens one that gets calls back
 	default:
 		no.Until = time.Now().Add(pauseAfter(open))
 	}
