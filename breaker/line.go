@@ -37,7 +37,11 @@ func (l *waitLines) join(key string) *waiter {
 	return w
 }
 
+// leave takes the waiter out of its line; nil stands in none.
 func (w *waiter) leave() {
+	if w == nil {
+		return
+	}
 	l := w.lines
 	l.mu.Lock()
 	defer l.mu.Unlock()

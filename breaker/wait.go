@@ -11,7 +11,8 @@ import (
 // at most limit; 0: as long as ctx lasts, less: not at all. It returns the breaker's [*OpenError] at once if
 // the breaker will grant none before the wait has to end, unless it is reset. Of the callers
 // that wait in a process one asks at a time, so that a change of the breaker, of which there
-// are many in a slow start, or a free slot, wakes one and not all of them.
+// are many in a slow start, or a free slot, wakes one and not all of them:
+// one of each key, and one of all while the destination's breaker refuses.
 func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error) {
 	if limit < 0 {
 		return b.Allow(ctx)
@@ -23,7 +24,8 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 			deadline = end
 		}
 	}
-	if b.waiting.empty(b.key) || b.View().State == Open || b.Key("").View().State == Open { // asking costs nothing
+	alone := b.waiting.empty(b.key) && b.waiting.empty("")
+	if alone || b.View().State == Open || b.Key("").View().State == Open { // asking costs nothing
 		permit, err := b.Allow(ctx)
 		if refusal, ok := errors.AsType[*OpenError](err); !ok || inVain(refusal, deadline) {
 			return permit, err
@@ -34,21 +36,39 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 		defer timer.Stop()
 		ended = timer.C
 	}
-	waiter := b.waiting.join(b.key)
-	defer waiter.leave()
-	select {
-	case <-waiter.first:
-	case <-ended:
-		return b.Allow(ctx) // for the cause of the refusal, if not for a permit
-	case <-ctx.Done():
-		return Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), ErrOpen)
+	own := b.waiting.join(b.key)
+	defer own.leave()
+	var shared *waiter // in the line of all keys
+	defer func() { shared.leave() }()
+	if b.key != "" && !b.waiting.empty("") {
+		shared = b.waiting.join("")
 	}
 	for {
+		for _, w := range []*waiter{own, shared} {
+			if w == nil {
+				continue
+			}
+			select {
+			case <-w.first:
+			case <-ended:
+				return b.Allow(ctx) // for the cause of the refusal, if not for a permit
+			case <-ctx.Done():
+				return Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), ErrOpen)
+			}
+		}
 		changed := b.Changed() // before Allow, so that no change is missed
 		permit, err := b.Allow(ctx)
 		refusal, ok := errors.AsType[*OpenError](err)
 		if !ok || inVain(refusal, deadline) {
 			return permit, err
+		}
+		switch ofAll := b.key != "" && refusal.Name == refusal.Destination; {
+		case ofAll && shared == nil:
+			shared = b.waiting.join("")
+			continue
+		case !ofAll:
+			shared.leave()
+			shared = nil
 		}
 		if err := untilRetry(ctx, changed, ended, refusal); err != nil {
 			return Permit{}, err

@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -107,5 +108,43 @@ func TestWaitGetsWhatIsGivenBack(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Callers of many keys that wait for the destination wait in one line: a free slot costs a few scripts,
+// and not one for each key.
+func TestKeysWaitForTheDestinationInOneLine(t *testing.T) {
+	t.Parallel()
+	const keys = 100
+	s := redistest.Start(t)
+	b := start(t, s.Client(t), Options{Destination: "api", FleetConcurrency: 2, RefreshInterval: time.Hour})
+	permits := []Permit{soon(t, b), soon(t, b)}
+	var calls sync.WaitGroup
+	for i := range keys {
+		calls.Go(func() {
+			p, err := b.Key(fmt.Sprint("k", i)).Wait(patient(t), 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := p.Report(patient(t), Success()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	redistest.Eventually(t, "all in line", func() bool {
+		b.waiting.mu.Lock()
+		defer b.waiting.mu.Unlock()
+		return len(b.waiting.of[""]) == keys
+	})
+	s.ResetStats(t)
+	for _, p := range permits {
+		if err := p.Release(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls.Wait()
+	if n := s.CommandStats(t)["evalsha"]; n > 5*keys {
+		t.Errorf("%d scripts for %d calls", n, keys)
 	}
 }
