@@ -166,8 +166,8 @@ func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int,
 // mostSorted is the largest number of jobs of a status that are sorted for a page.
 const mostSorted = 1000
 
-// sorted reads the jobs of each status that has few, sorts them by creation, and drops those that were
-// listed already. rest are the sources of the other statuses, in whose order their jobs are listed. A
+// sorted reads the jobs of each status that has few, sorts them by creation, and drops the jobs that
+// earlier pages have listed. rest are the sources of the other statuses, in whose order their jobs are listed. A
 // status is of these until the end once the cursor has a position in one of its sources: if it has become
 // large, its jobs are listed again.
 func (c *Client) sorted(ctx context.Context, sources []source, cur cursor) (out []*head, rest []source, err error) {

@@ -213,7 +213,7 @@ var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`(?:x-)?(?:forward(?:ed|er)?-|remote-|ssl-|proxy-|auth-request-|authenticated-|webauth-|original-|rewrite-|override-).*|x-forwarded.*`,
 	`(?:x-)?(?:http-)?(?:method|host|path|url)-override|x-http-method|(?:x-|http-|x-http-)(?:host|scheme|https|ssl|proto|url|destinationurl)|https`,
 	`(?:x-)?(?:host|server)-?name|x-(?:backend|gateway|server|trusted)-host|host|disguised-host|was-default-hostname|(?:x-|rack-)url-(?:scheme|proto)|(?:x-)?(?:base-url|request-ur[il])`,
-	// Addresses of the caller. Not those that an API asks for, such as PSU-IP-Address.
+	// Addresses of the caller, except headers that APIs ask for, such as PSU-IP-Address.
 	`(?:.+-)?(?:(?:true)?client|real|connecting|connection|origin|originating|remote|true|src|source|peer|socket|cluster|proxy-?user|trusted|from|backend)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-orig-.*|x-ip|x-custom-ip-authorization`,
 	// Certificates of the caller (RFC 9440, and those of proxies).
 	`(?:.+-)?(?:tls-)?client-?(?:cert|certificate|verify|dn|s-dn|i-dn|subject|issuer)(?:-.*)?|x-forwarded-tls.*|xfcc|x-arr-.*|x-amzn-mtls-.*`,

@@ -24,7 +24,7 @@ type inFlight struct {
 	limited func(*jobs.Job, callResult)
 	// stuck: the handler has not returned after its context ended.
 	stuck func()
-	// again, refused and doubt are those of signals.
+	// again, refused and doubt: see signals.
 	again   func(*jobs.Job) error
 	refused func() bool
 	doubt   func(d doubt, status int)

@@ -49,7 +49,7 @@ type Budget struct {
 	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
 	// Name tells several limits of an API apart, such as a policy's or "hour".
 	Name string `json:"-"`
-	// Also are the other limits that the answer announced, those first with the fewest calls
+	// Also are the other limits that the answer announced, beginning with the one with the fewest calls
 	// left; at most 3.
 	Also []Budget `json:"-"`
 	// Scope is the scope of the limit. An Outcome of package breaker has it by WithScope.

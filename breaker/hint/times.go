@@ -81,7 +81,7 @@ func (r *reader) item(s string) (time.Duration, bool) {
 	return r.until(t, exact)
 }
 
-// positive bounds a duration, and is not ok for one that is no wait.
+// positive bounds a duration; ok is false unless it is above 0.
 func positive(d time.Duration) (time.Duration, bool) { return min(max(0, d), Longest), d > 0 }
 
 // Numbers from firstInstant on are instants: in Unix seconds, or by their size in milliseconds,

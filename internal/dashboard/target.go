@@ -34,7 +34,7 @@ type target struct {
 	Name    string
 	Breaker breaker.Status
 	// Keys are the breakers of keys that are not closed, or closed by hand, and their number;
-	// OtherKeys counts those that are closed again, or have counted refusals.
+	// OtherKeys counts the keys whose breakers are closed again, or have counted refusals.
 	Keys      []breaker.Status
 	KeyCount  int
 	OtherKeys int

@@ -238,7 +238,7 @@ func (w *Worker) pollOnce() {
 	}
 }
 
-// expectJobsOf has the engines look at those of the queues that hold ready jobs.
+// expectJobsOf makes the engines poll the queues that hold ready jobs.
 func (w *Worker) expectJobsOf(queues []string) {
 	ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
 	defer cancel()

@@ -43,8 +43,8 @@ func (e Eviction) Problem() string {
 // keepsKeys is the policy that drops nothing.
 const keepsKeys = "noeviction"
 
-// ReadEviction asks Redis with INFO, which tells the policy also where CONFIG is forbidden. Errors:
-// those of Redis; a user without the right to INFO gets NOPERM.
+// ReadEviction asks Redis with INFO, which has the policy also where CONFIG is forbidden. Its errors are
+// Redis's: NOPERM for a user without the right to INFO.
 func ReadEviction(ctx context.Context, rdb redis.UniversalClient) (Eviction, error) {
 	cluster, is := rdb.(*redis.ClusterClient)
 	if !is {
@@ -89,7 +89,7 @@ func readEviction(ctx context.Context, rdb redis.UniversalClient) (Eviction, err
 			case "maxmemory_policy":
 				e.Policy = value
 			case "evicted_keys":
-				e.Evicted, _ = strconv.ParseInt(value, 10, 64) // 0 if it is no number
+				e.Evicted, _ = strconv.ParseInt(value, 10, 64) // 0 if it is not a number
 			}
 		}
 	}
