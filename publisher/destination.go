@@ -90,7 +90,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		return fmt.Errorf("destination %s: %w", d.name, err)
 	}
 	d.breaker, g.b = b, b
-	d.calls, d.cutCalls = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), clientKey{}, d.o.Client))
+	d.calls, d.cutCalls = context.WithCancelCause(WithClient(context.WithoutCancel(ctx), d.o.Client))
 	d.watchCredentials()
 	d.phase.Store(phaseStarted)
 	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout.String(), "breaker", !d.s.breaker.Disabled)

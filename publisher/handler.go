@@ -61,11 +61,17 @@ func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) H
 type clientKey struct{}
 
 // Client returns the jobs client of the Publisher that called the handler with ctx, so that a
-// handler can enqueue jobs; nil for other contexts, such as those of publishertest. See
-// Options.Client.
+// handler can enqueue jobs; nil for other contexts. Options.Client sets it, and package
+// publishertest sets one that records.
 func Client(ctx context.Context) *jobs.Client {
 	client, _ := ctx.Value(clientKey{}).(*jobs.Client)
 	return client
+}
+
+// WithClient returns a context whose Client is client, for tests of handlers: see
+// publishertest.Client.
+func WithClient(ctx context.Context, client *jobs.Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
 }
 
 // settings of one destination.

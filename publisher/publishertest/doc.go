@@ -14,6 +14,8 @@
 //		}
 //	}
 //
+// Handlers that enqueue jobs get a client from publisher.Client: see [Client].
+//
 // The code that classifies a call is the worker's. The rest of a worker is not simulated: the
 // circuit breaker stays closed, since other jobs can open it too; no worker dies; no job is
 // paused or retried by a request.

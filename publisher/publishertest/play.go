@@ -32,6 +32,8 @@ func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, op
 	if calls < 1 {
 		panic(fmt.Sprintf("publishertest: play: calls is %d; give how many to make at most", calls))
 	}
+	ctx, end := withClient(ctx)
+	defer end()
 	life := Life{Job: job.Clone(), start: job.CreatedAt}
 	now := latest(job.CreatedAt, job.AvailableAt)
 	for !life.Job.Status.Final() {

@@ -53,6 +53,10 @@ type Result struct {
 	// MinDelay and MaxDelay bound Delay with jitter; they equal Delay except for retries.
 	MinDelay, MaxDelay time.Duration
 
+	// Enqueued are the jobs that the handler has enqueued with publisher.Client, in order; nil if
+	// the context has a client that is not a Client.
+	Enqueued []*jobs.Job
+
 	// Job is the job afterwards: its Status, counters, AvailableAt, ExpiresAt, LastError,
 	// Response, Output. The argument is not changed.
 	Job *jobs.Job
@@ -62,6 +66,8 @@ type Result struct {
 // publisher.Handle(job.Destination, h, opts...) would, and returns the result. The Job of the
 // result can be published again for the next call.
 //
+// publisher.Client returns a client that records to the handler: see Client.
+//
 // When ctx ends, the call is cut as at the end of SHUTDOWN_TIMEOUT, or, with the
 // cause ErrCancelled, as by a cancel of the job.
 //
@@ -69,6 +75,8 @@ type Result struct {
 // has finished, waits or is paused.
 func Publish(ctx context.Context, h publisher.Handler, job *jobs.Job, opts ...publisher.HandleOption) Result {
 	check(job)
+	ctx, end := withClient(ctx)
+	defer end()
 	return publishAt(ctx, latest(time.Now(), job.AvailableAt), h, job, opts)
 }
 
@@ -100,17 +108,35 @@ func publishAt(ctx context.Context, at time.Time, h publisher.Handler, job *jobs
 		return r
 	}
 	started := inFlight(job)
+	client, records := ctx.Value(clientKey{}).(*Client)
+	before := 0
+	if records {
+		client.running(started)
+		before = len(client.Enqueued())
+	}
 	a, err := publisher.Attempt(ctx, h, started, at, opts...)
 	if err != nil {
 		panic(fmt.Sprintf("publishertest: %v", err))
 	}
 	r.Called, r.Took, r.Result, r.Reason, r.Err = true, a.Took, a.Result, a.Reason, a.Err
 	r.RateLimited, r.Hint, r.Scope, r.Budget, r.Trigger = a.RateLimited, a.Hint, a.Scope, started.Budget, a.Trigger
+	if records {
+		r.Enqueued = client.Enqueued()[before:]
+	}
 	r.apply(a)
 	if cancelled(ctx) && !r.Job.Status.Final() {
 		r.cancel() // whatever the outcome of the handler
 	}
 	return r
+}
+
+// withClient adds a client to a context without one. The caller calls end.
+func withClient(ctx context.Context) (_ context.Context, end func()) {
+	if publisher.Client(ctx) != nil {
+		return ctx, func() {}
+	}
+	c := NewClient()
+	return c.Context(ctx), c.Close
 }
 
 func cancelled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrCancelled) }
