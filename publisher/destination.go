@@ -125,12 +125,16 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 	return breaker.New(ctx, d.rdb, o)
 }
 
-// close closes the breaker and abandons stuck handlers.
-func (d *destination) close() {
+// abandon ends the calls, and what waits for handlers that do not return.
+func (d *destination) abandon() {
 	d.failures.stop()
 	d.cutCalls(ErrShutdown)
 	d.watching.Wait()
 	close(d.stopped)
+}
+
+// close closes the breaker.
+func (d *destination) close() {
 	if err := d.breaker.Close(); err != nil {
 		d.log.Warn("shutdown: breaker", "error", err)
 	}

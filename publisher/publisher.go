@@ -277,7 +277,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 			d.phase.Store(phaseStopping)
 			d.engine.Abort()
 		}
-		closeAll(prepared)
+		closeAll(prepared, nil)
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}
 	stopListening := p.startListening(ctx, s.worker)

@@ -150,14 +150,15 @@ func (s *server) shutdown() {
 	}
 	s.asynq.Stop()
 	s.asynq.Shutdown()
-	s.awaitHandlers(requeue)
+	returned := s.awaitHandlers(requeue)
 	s.worker.Finish()
-	closeAll(s.destinations)
+	closeAll(s.destinations, returned)
 }
 
 // awaitHandlers waits for the handlers that asynq does not wait for, because the process was
-// suspended for longer than asynq's lease.
-func (s *server) awaitHandlers(ctx context.Context) {
+// suspended for longer than asynq's lease. The channel is closed when all have returned or are
+// abandoned.
+func (s *server) awaitHandlers(ctx context.Context) <-chan struct{} {
 	returned := make(chan struct{})
 	go func() { // ends soon after closeAll at the latest
 		s.handlers.Wait()
@@ -167,10 +168,23 @@ func (s *server) awaitHandlers(ctx context.Context) {
 	case <-returned:
 	case <-ctx.Done():
 	}
+	return returned
 }
 
-func closeAll(destinations []*destination) {
+// closeAll ends the destinations. What waits for abandoned handlers has ended then, and logged that
+// they still run, unless Redis does not answer for requeueFor. returned is nil if none was called.
+func closeAll(destinations []*destination, returned <-chan struct{}) {
 	var wg sync.WaitGroup
+	for _, d := range destinations {
+		wg.Go(d.abandon)
+	}
+	wg.Wait()
+	if returned != nil {
+		select {
+		case <-returned:
+		case <-time.After(requeueFor):
+		}
+	}
 	for _, d := range destinations {
 		wg.Go(d.close)
 	}
