@@ -108,7 +108,7 @@ func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	o := b.options()
 	o.ShutdownTimeout = 50 * time.Millisecond
 	var log loggingtest.Buffer
-	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	o.Logger = slog.New(slowLine{slog.NewTextHandler(&log, nil), "a handler still runs"})
 	started, end := make(chan struct{}), make(chan struct{})
 	defer close(end)
 	stop := b.run(o, func(context.Context, *jobs.Job) error {
@@ -127,6 +127,26 @@ func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	if !strings.Contains(last, j.ID) || !strings.HasSuffix(logged, "msg=stopped destination="+b.dest+"\n") {
 		t.Errorf("Run has returned after it logged\n%s", logged)
 	}
+}
+
+// slowLine writes the lines that begin with it late.
+type slowLine struct {
+	slog.Handler
+
+	begins string
+}
+
+// Handle implements slog.Handler.
+func (h slowLine) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, h.begins) {
+		<-time.After(50 * time.Millisecond)
+	}
+	return h.Handler.Handle(ctx, r) //nolint:wrapcheck // a test's
+}
+
+// WithAttrs implements slog.Handler.
+func (h slowLine) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return slowLine{h.Handler.WithAttrs(attrs), h.begins}
 }
 
 // What a handler changes of its job has no effect, but for Response and Budget.
