@@ -206,13 +206,16 @@ func (e *Engine) CloseGate(ctx context.Context) error {
 // stops maintenance. No handler may run any more.
 func (e *Engine) Finish() {
 	e.applyAll()
-	e.abort()
+	e.Abort()
 	e.maintenance.wait()
 }
 
 // Abort ends all waiting for Redis at the end of the shutdown timeout. Jobs whose outcomes are
 // lost are recovered when their leases end.
-func (e *Engine) Abort() { e.abort() }
+func (e *Engine) Abort() {
+	e.abort()
+	e.health.stop()
+}
 
 // bounded returns a context for a call of the engine.
 func (e *Engine) bounded() (context.Context, context.CancelFunc) {

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +24,10 @@ const settledOnCluster = 2 * time.Second
 // answers some calls with the error of an earlier dial.
 const flapFor = 1500 * time.Millisecond
 
+// confirmFor is how long calls must fail after the first one whose connection broke: a connection of
+// the pool may have been cut while it was idle, and the next call succeeds.
+const confirmFor = time.Second
+
 // health logs each outage of Redis once, and its end once.
 type health struct {
 	log *slog.Logger
@@ -37,7 +44,10 @@ type health struct {
 	at       time.Time // of the first failure
 	failedAt time.Time // of the latest one
 	endedAt  time.Time // when the last outage ended
+	workedAt time.Time // of the latest success during an outage
 	loud     bool      // this outage is logged
+	confirm  *time.Timer
+	stopped  bool
 	last     error
 	// refused is the kind of refusal of the latest failure.
 	refused atomic.Int32
@@ -53,6 +63,9 @@ const (
 func (h *health) failed(err error) {
 	if errors.Is(err, redis.ErrClosed) && h.closed != nil {
 		h.closed()
+	}
+	if errors.Is(err, context.Canceled) {
+		return // this process has ended the call
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,6 +84,47 @@ func (h *health) failed(err error) {
 	if h.loud || h.failedAt.Sub(h.endedAt) < flapFor {
 		return
 	}
+	if broken(err) && h.failedAt.Sub(h.at) < confirmFor {
+		if h.confirm == nil && !h.stopped {
+			h.confirm = time.AfterFunc(confirmFor, h.confirmed)
+		}
+		return
+	}
+	h.report(err)
+}
+
+// confirmed reports an outage if no call has succeeded since the last one failed.
+func (h *health) confirmed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.confirm = nil
+	if h.down.Load() && !h.loud && !h.stopped && h.workedAt.Before(h.failedAt) {
+		h.report(h.last)
+	}
+}
+
+// stop ends the reports that are not confirmed yet.
+func (h *health) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	if h.confirm != nil {
+		h.confirm.Stop()
+	}
+}
+
+// broken reports whether an established connection broke, or got no answer in time.
+func broken(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return false
+	}
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
+}
+
+// report logs an outage. The caller holds mu.
+func (h *health) report(err error) {
 	h.loud = true
 	if noSocket(err) {
 		h.log.Error("this worker cannot connect to redis: it has no file descriptor or local port left; raise its limit (ulimit -n), or lower its concurrency; jobs in flight go on", "error", err)
@@ -97,9 +151,15 @@ func (h *health) worked() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.workedAt = time.Now()
 	if time.Since(h.failedAt) >= h.settled && h.down.CompareAndSwap(true, false) {
-		h.last, h.endedAt = nil, time.Now()
+		h.last = nil
+		if h.confirm != nil {
+			h.confirm.Stop()
+			h.confirm = nil
+		}
 		if h.loud {
+			h.endedAt = time.Now()
 			h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond).String())
 		}
 	}

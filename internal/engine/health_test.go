@@ -2,7 +2,10 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -13,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 )
 
 // serverError is what Redis answers.
@@ -73,6 +78,60 @@ func TestHealth(t *testing.T) {
 		if got := log.String(); strings.Count(got, back) != 1 {
 			t.Errorf("%v: logged %q", tc.err, got)
 		}
+	}
+}
+
+// A pooled connection that was cut is no outage if the next call succeeds within a second, however
+// many of them are cut. A Redis that does not answer is one after a second, or with the first dial
+// that fails.
+func TestHealthOfBrokenConnections(t *testing.T) {
+	t.Parallel()
+	const gone = "level=ERROR msg=\"redis does not answer"
+	timeout := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for name, tc := range map[string]struct {
+		play    func(h *health)
+		settled time.Duration
+		want    int // lines
+	}{
+		"closed":                          {play: func(h *health) { h.failed(io.EOF); <-time.After(900 * time.Millisecond); h.worked() }},
+		"reset":                           {play: func(h *health) { h.failed(os.NewSyscallError("read", syscall.ECONNRESET)); h.worked() }},
+		"broken pipe":                     {play: func(h *health) { h.failed(os.NewSyscallError("write", syscall.EPIPE)); h.answered() }},
+		"no answer":                       {play: func(h *health) { h.failed(timeout); h.wrote() }},
+		"no answer in the context's time": {play: func(h *health) { h.failed(context.DeadlineExceeded); h.ran() }},
+		"a whole pool": {play: func(h *health) {
+			for range 9 {
+				h.failed(io.EOF)
+				<-time.After(100 * time.Millisecond)
+			}
+			h.worked()
+		}},
+		"again and again": {play: func(h *health) {
+			for range 3 {
+				h.failed(io.EOF)
+				h.worked()
+				<-time.After(time.Second)
+			}
+		}},
+		"one node of a Cluster": {settled: settledOnCluster, play: func(h *health) { h.failed(io.EOF); h.worked(); <-time.After(3 * time.Second); h.worked() }},
+		"our own end":           {play: func(h *health) { h.failed(fmt.Errorf("fetch: %w", context.Canceled)) }},
+		"the worker stops":      {play: func(h *health) { h.failed(io.EOF); h.stop(); h.failed(timeout) }},
+
+		"no call succeeds":     {want: 1, play: func(h *health) { h.failed(io.EOF) }},
+		"no call gets through": {want: 1, play: func(h *health) { h.failed(io.EOF); h.failed(refused) }},
+		"for a second":         {want: 2, play: func(h *health) { h.failed(io.EOF); <-time.After(1100 * time.Millisecond); h.worked() }},
+		"nor later":            {want: 1, play: func(h *health) { h.failed(io.EOF); <-time.After(5 * time.Second); h.failed(timeout) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log loggingtest.Buffer
+			h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: tc.settled}
+			<-time.After(time.Hour)
+			tc.play(&h)
+			<-time.After(10 * time.Second)
+			if got := log.String(); strings.Count(got, "\n") != tc.want || tc.want > 0 && !strings.Contains(got, gone) {
+				t.Errorf("%s: logged %q, want %d lines", name, got, tc.want)
+			}
+		})
 	}
 }
 
