@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
@@ -74,7 +75,7 @@ type ActResult struct {
 type StatusError struct {
 	ID     string
 	Action Action
-	// Status of the job when the action was tried.
+	// Status of the job when the action was tried; "" if a tool of asynq has archived it.
 	Status Status
 	// Detail is an explanation, or empty.
 	Detail string
@@ -84,11 +85,7 @@ func (e *StatusError) Error() string {
 	verb := map[Action]string{
 		ActionCancel: "cancelled", ActionPause: "paused", ActionResume: "resumed", ActionRetry: "retried", ActionExpire: "expired",
 	}[e.Action]
-	s := fmt.Sprintf("job %s cannot be %s: it is %s", clip(e.ID), verb, e.Status)
-	if e.Detail != "" {
-		s += " " + e.Detail
-	}
-	return s
+	return fmt.Sprintf("job %s cannot be %s: it is %s", clip(e.ID), verb, strings.TrimSpace(string(e.Status)+" "+e.Detail))
 }
 
 // Is makes errors.Is(err, ErrStatus) true.
@@ -265,6 +262,9 @@ func (r *ActResult) take(a Action, v store.ActResult) {
 		v.State, detail = store.StateActive, "and about to be cancelled"
 	}
 	r.Status = statusOf[v.State]
+	if v.State == stateArchived {
+		detail = "archived by a tool of asynq: run tidegate doctor, which makes it a failed job that can be retried"
+	}
 	switch v.Effect {
 	case store.Unreached:
 		return

@@ -141,6 +141,9 @@ func init() {
 	})
 }
 
+// stateArchived is a state of asynq's that no job of ours has by itself.
+const stateArchived = "archived"
+
 // fromRecord makes a Job of the fields of its record.
 func fromRecord(fields map[string]string) (*Job, error) {
 	msg, err := store.DecodeMessage([]byte(fields[store.FieldMsg]))
@@ -153,7 +156,7 @@ func fromRecord(fields map[string]string) (*Job, error) {
 	}
 	status, ok := statusOf[fields[store.FieldState]]
 	if !ok {
-		if fields[store.FieldState] == "archived" {
+		if fields[store.FieldState] == stateArchived {
 			return nil, fmt.Errorf("job %s: a tool of asynq has archived it: run tidegate doctor, which makes it a failed job that can be retried", j.ID)
 		}
 		return nil, fmt.Errorf("job %s: state %q is not known to this version", j.ID, clip(fields[store.FieldState]))

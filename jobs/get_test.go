@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +91,12 @@ func TestGetOfARecordThatCannotBeRead(t *testing.T) {
 	want := "jobs: get " + job.ID + ": job " + job.ID + ": a tool of asynq has archived it: run tidegate doctor, which makes it a failed job that can be retried"
 	if err == nil || err.Error() != want || errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("error %v, want %s", err, want)
+	}
+	for _, a := range []jobs.Action{jobs.ActionRetry, jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume, jobs.ActionExpire} {
+		results, err := b.Act(t.Context(), a, []string{job.ID})
+		const why = ": it is archived by a tool of asynq: run tidegate doctor, which makes it a failed job that can be retried"
+		if err != nil || !errors.Is(results[0].Err, jobs.ErrStatus) || !strings.HasSuffix(results[0].Err.Error(), why) {
+			t.Errorf("%s: %v, %v", a, err, results[0].Err)
+		}
 	}
 }
