@@ -93,3 +93,16 @@ func TestFailAndDiscard(t *testing.T) {
 		t.Error("the cause cannot be found")
 	}
 }
+
+// No duration of a job may be negative; it does not mean the default.
+func TestNegativeDurationsOfJobsAreRefused(t *testing.T) {
+	t.Parallel()
+	for field, o := range map[string]jobs.Option{
+		"request.timeout_secs": jobs.CallTimeout(-time.Millisecond), "delay": jobs.Delay(-1), "ttl": jobs.TTL(-1),
+	} {
+		err := jobs.New("api", nil, o).Validate(jobs.Limits{})
+		if got, ok := errors.AsType[*jobs.ValidationError](err); !ok || len(got.Fields) != 1 || got.Fields[0].Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}

@@ -118,9 +118,13 @@ func Method(method string) Option { return OptionFunc(func(s *Spec) { s.Request.
 func Encode(e Encoding) Option { return OptionFunc(func(s *Spec) { s.Request.Encoding = e }) }
 
 // CallTimeout bounds the call, where the destination's timeout is longer. It is rounded up to
-// whole seconds.
+// whole seconds; a negative one is refused.
 func CallTimeout(d time.Duration) Option {
-	return OptionFunc(func(s *Spec) { s.Request.TimeoutSecs = int(math.Ceil(d.Seconds())) })
+	return OptionFunc(func(s *Spec) {
+		if s.Request.TimeoutSecs = int(math.Ceil(d.Seconds())); d < 0 {
+			s.Request.TimeoutSecs = -1
+		}
+	})
 }
 
 // Header adds a header to the call.

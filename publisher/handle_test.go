@@ -49,8 +49,9 @@ func TestHandleValidatesItsOptions(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
 	}
-	if _, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{RecoverSpread: -1}); err == nil {
-		t.Error("a negative RecoverSpread is accepted")
+	_, err = publisher.New(redistest.Shared(t).Client(t), publisher.Options{ShutdownTimeout: -time.Second, RetryLoopInterval: -1, RecoverSpread: -1})
+	if want := "publisher: new: ShutdownTimeout must not be negative, is -1s\nRetryLoopInterval must not be negative, is -1ns\nRecoverSpread must not be negative, is -1ns"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -87,6 +87,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+func (o Options) validate() error {
+	var errs []error
+	check := func(name string, d time.Duration) {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("%s must not be negative, is %s", name, d))
+		}
+	}
+	check("ShutdownTimeout", o.ShutdownTimeout)
+	check("RetryLoopInterval", o.RetryLoopInterval)
+	check("RecoverSpread", o.RecoverSpread)
+	return errors.Join(errs...)
+}
+
 func defaultTo(d *time.Duration, value time.Duration) {
 	if *d == 0 {
 		*d = value
@@ -132,8 +145,8 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if err := store.CheckClient(rdb); err != nil {
 		return nil, fmt.Errorf("publisher: new: %w", err)
 	}
-	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 || o.RecoverSpread < 0 {
-		return nil, errors.New("publisher: new: ShutdownTimeout, RetryLoopInterval and RecoverSpread must not be negative")
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("publisher: new: %w", err)
 	}
 	o = o.withDefaults()
 	if o.Client == nil {

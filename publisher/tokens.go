@@ -53,7 +53,7 @@ type TokensFileOptions struct {
 	// Default: slog.Default().
 	Logger *slog.Logger
 	// CheckEvery is the least interval of checks whether the file has changed. Only Token
-	// checks. Default 1 s.
+	// checks. Default 1 s; negative: each call of Token checks.
 	CheckEvery time.Duration
 }
 
