@@ -10,14 +10,13 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 )
 
 // serverError is what Redis answers.
@@ -123,7 +122,7 @@ func TestHealthOfBrokenConnections(t *testing.T) {
 		"nor later":            {want: 1, play: func(h *health) { h.failed(io.EOF); <-time.After(5 * time.Second); h.failed(timeout) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var log loggingtest.Buffer
+			var log lockedBuffer
 			h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: tc.settled}
 			<-time.After(time.Hour)
 			tc.play(&h)
@@ -133,6 +132,24 @@ func TestHealthOfBrokenConnections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lockedBuffer is written by timers too.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // A slot that moves within a Cluster is no outage, and is logged once.

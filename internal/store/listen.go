@@ -15,7 +15,8 @@ import (
 
 const (
 	// silence is how long nothing may be received before the connection is tested, and
-	// answerWithin how long the answer may take before it is renewed.
+	// answerWithin how long the answer may take before it is renewed. Proxies, load balancers
+	// and NAT cut connections that are idle for longer: usually a minute or more.
 	silence, answerWithin = 3 * time.Second, time.Second
 	// listenAgain is the pause after the subscription has been lost.
 	listenAgain = 500 * time.Millisecond
@@ -28,6 +29,10 @@ const (
 // It calls Receive: the channel of a subscription has goroutines that no context ends, and
 // its Close waits for them while Redis hangs.
 func Listen(ctx context.Context, rdb redis.UniversalClient, subscribed func(channel string), received func(*redis.Message), channels ...string) {
+	listen(ctx, rdb, silence, subscribed, received, channels...)
+}
+
+func listen(ctx context.Context, rdb redis.UniversalClient, silence time.Duration, subscribed func(channel string), received func(*redis.Message), channels ...string) {
 	var sub atomic.Pointer[redis.PubSub]
 	sub.Store(subscribe(ctx, rdb, 0, channels...))
 	ended := make(chan struct{})
