@@ -3,6 +3,7 @@
 package publisher_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type scriptTimes struct {
 	t     *testing.T
 	s     *redistest.Server
 	log   redis.UniversalClient
-	mu    sync.RWMutex // written while a script runs
+	mu    sync.Mutex // held while a script runs
 	worst map[string]time.Duration
 	calls map[string]int
 }
@@ -38,26 +39,34 @@ func (*scriptTimes) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (m *scriptTimes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return m.measure([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+		return m.measure(cmd, func() error { return next(ctx, cmd) })
 	}
 }
 
 func (m *scriptTimes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return m.measure(cmds, func() error { return next(ctx, cmds) })
+		if nameOf(cmds[0]) == "" {
+			return next(ctx, cmds)
+		}
+		var errs []error
+		for _, cmd := range cmds {
+			errs = append(errs, m.measure(cmd, func() error { return next(ctx, []redis.Cmder{cmd}) }))
+		}
+		return cmp.Or(errs...)
 	}
 }
 
-// measure makes a call. Of a pipeline the longest counts.
-func (m *scriptTimes) measure(cmds []redis.Cmder, call func() error) error {
-	name := ""
-	for _, cmd := range cmds {
-		if sha, _ := cmd.Args()[min(1, len(cmd.Args())-1)].(string); cmd.Name() == "evalsha" {
-			if name = store.ScriptName(sha); name == "" {
-				name = "breaker " + sha[:6]
-			}
-		}
+// nameOf names the script that a command runs; "" for another command.
+func nameOf(cmd redis.Cmder) string {
+	if cmd.Name() != "evalsha" {
+		return ""
 	}
+	sha, _ := cmd.Args()[1].(string)
+	return cmp.Or(store.ScriptName(sha), "breaker "+sha[:min(6, len(sha))])
+}
+
+func (m *scriptTimes) measure(cmd redis.Cmder, call func() error) error {
+	name := nameOf(cmd)
 	if name == "" {
 		return call()
 	}
@@ -67,25 +76,25 @@ func (m *scriptTimes) measure(cmds []redis.Cmder, call func() error) error {
 	err := call()
 	took := m.s.CPU(m.t) - before
 	if took > slow {
-		took = min(took, m.logged(cmds)) // the server may have expired keys meanwhile
+		took = min(took, m.logged(cmd)) // the server may have expired keys meanwhile
 	}
 	m.worst[name] = max(m.worst[name], took)
-	m.calls[name] += len(cmds)
+	m.calls[name]++
 	return err
 }
 
 // slow is how long the calls take that the server logs.
 const slow = 2 * time.Millisecond
 
-// logged is how long the longest of the calls took, by the server's log of slow calls, which it
-// empties. The machine may have run something else meanwhile.
-func (m *scriptTimes) logged(cmds []redis.Cmder) (longest time.Duration) {
+// logged is how long the call took, by the server's log of slow calls, which it empties. The
+// machine may have run something else meanwhile.
+func (m *scriptTimes) logged(cmd redis.Cmder) (longest time.Duration) {
 	calls, err := m.log.SlowLogGet(m.t.Context(), 1000).Result()
 	if err != nil {
 		m.t.Error(err)
 	}
 	for _, c := range calls {
-		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return isOf(c.Args, cmd.Args()) }) {
+		if isOf(c.Args, cmd.Args()) {
 			longest = max(longest, c.Duration)
 		}
 	}

@@ -86,7 +86,7 @@ func TestBlame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Slow(t)
-			f := &fleet{testQueue: realQueue(t), poison: map[string]bool{}, random: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // repeatable
+			f := &fleet{testQueue: realQueue(t), poison: map[string]bool{}, random: rand.New(rand.NewPCG(1, 2))}
 			f.recoverer = f.client()
 			f.recoverer.o.MaxCrashes = 3
 			f.pending(numbered(5)...)
