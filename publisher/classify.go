@@ -24,6 +24,8 @@ type callResult struct {
 	cost       int                   // what the call has really cost; 0: as the job says
 	sent       bool                  // a call was made, and another one with another token was not
 	ownTimeout bool                  // of failed and unreachable: the job's own shorter timeout ended the call
+	whose      blame                 // of rateLimited, and of what countsForOutage
+	refusals   refusals              // of the job, with this one; zero if it was not refused
 }
 
 type callKind int

@@ -32,6 +32,7 @@ type destination struct {
 	starts  starts
 	reach   *reach
 	doubts  *doubts
+	seen    *seen // nil for system destinations, whose calls have different receivers
 	breaker *breaker.Breaker
 	engine  *engine.Engine
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
@@ -62,6 +63,9 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
 		stuckAfter: stuckAfter, stopped: make(chan struct{}), observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
 		strangers: outage.Limiter{Every: math.MaxInt64},
+	}
+	if !store.System(name) {
+		d.seen = &seen{}
 	}
 	d.doubts = newDoubts(log, func() { d.reach.changed() })
 	return d

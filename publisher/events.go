@@ -21,7 +21,7 @@ type JobEvent struct {
 	// or "requeued".
 	Result string
 	// Reason of a reschedule: "breaker", "rate_limited", "publisher", "unreachable",
-	// "credentials" or "outage".
+	// "credentials", "outage" or "refused_alone".
 	Reason string
 	// Called is true if the handler made a call, which took Took.
 	Called bool
@@ -39,6 +39,9 @@ type JobEvent struct {
 	Exhausted bool
 	// AvailableAt is when a rescheduled or retried job may run again; zero for other results.
 	AvailableAt time.Time
+	// RefusedAlone is true for a job that the API refused again although it accepted other jobs:
+	// the refusal did not count for the circuit breaker.
+	RefusedAlone bool
 	// Incident of the breaker that deferred the job; "" without one.
 	Incident string
 
@@ -68,6 +71,8 @@ const (
 	ReasonUnreachable = "unreachable"
 	ReasonCredentials = "credentials"
 	ReasonOutage      = "outage"
+	// ReasonRefusedAlone: the API refused the job again, and accepted others.
+	ReasonRefusedAlone = "refused_alone"
 )
 
 // Call is a call of a handler that has ended.

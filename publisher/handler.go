@@ -81,8 +81,10 @@ type settings struct {
 	breaker     breaker.Options
 	retention   time.Duration // 0: the publisher's
 	kept        int           // bytes of a response's body
-	alike       map[string]string
-	shortProbe  bool
+	// refusedAlone is how often a job may be refused alone; 0: without a limit.
+	refusedAlone int
+	alike        map[string]string
+	shortProbe   bool
 }
 
 // HandleOption changes how a destination is served.
@@ -117,6 +119,11 @@ func Retention(d time.Duration) HandleOption { return func(s *settings) { s.rete
 // ResponseBodyBytes is how much of Response.Body is stored with a job, up to 1 MiB. Default that of
 // HTTPOptions for an HTTP, otherwise 4096.
 func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept = n } }
+
+// MaxRefusedAlone is how many times in a row the API may refuse a job although it accepts others,
+// besides the first, until the job fails. Such a refusal does not count for the circuit breaker, and the job waits
+// alone. Default 10; 0: it never fails; not negative.
+func MaxRefusedAlone(n int) HandleOption { return func(s *settings) { s.refusedAlone = n } }
 
 // Breaker sets the rules of the destination's circuit breaker, which should be the same on all
 // instances. The Publisher sets Destination, Instance, Logger and MaxInFlight; the default of

@@ -148,7 +148,7 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 func (d *destination) afterOutage(s *undecided, v *breaker.View, failed store.Outcome, event *JobEvent) store.Outcome {
 	o := store.Outcome{
 		Kind: store.KindReschedule, At: later(time.Now(), v.OpenUntil), Reason: deferredBy(v.Name), Limit: s.job.MaxReschedules,
-		Error: failed.Error, Response: failed.Response,
+		Error: failed.Error, Response: failed.Response, Refusals: failed.Refusals,
 	}
 	if o.Limit == nil {
 		o.Limit, o.CountedBy = new(defaultOutage), store.FieldOutage

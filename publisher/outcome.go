@@ -65,7 +65,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 		o.At, o.Reason = d.afterRefusal(now, job, r.err, event)
 	case rateLimited:
 		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonRateLimited
-		o.At, o.Reason = d.afterLimit(now, r.hint, status, event)
+		d.afterRefused(now, job, r, status, event, &o)
 	case unauthorized:
 		if r.hint > 0 && !r.called() { // there was no token: nothing was tried
 			o.Kind, event.Result, event.Reason = store.KindUnstarted, Rescheduled, ReasonCredentials
@@ -150,17 +150,38 @@ func (d *destination) afterRefusal(now time.Time, job *jobs.Job, err error, even
 	return later(now, open.Until), deferredBy(open.Name)
 }
 
+// afterRefused decides the outcome of a rate-limited job.
+func (d *destination) afterRefused(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent, o *store.Outcome) {
+	if r.whose != ofTheJob {
+		o.At, o.Reason = d.afterLimit(now, r, status, event)
+		return
+	}
+	event.Reason, event.RefusedAlone = ReasonRefusedAlone, true
+	o.Error = r.refusals.sentence()
+	if most := d.s.refusedAlone; most > 0 && r.refusals.calls > most {
+		o.Kind, event.Result, event.Reason = store.KindFail, FailedFinal, ""
+		return
+	}
+	o.At = now.Add(r.refusals.wait(d.hinted(r.hint)))
+	o.Reason = store.ReasonOf(store.ReasonRefusedAlone, strconv.Itoa(r.refusals.calls), strconv.Itoa(r.refusals.accepted))
+}
+
+// hinted is the wait that a hint asks for, as far as it is honoured; 0 for none.
+func (d *destination) hinted(hint time.Duration) time.Duration {
+	if d.s.breaker.IgnoreHints {
+		return 0
+	}
+	return min(hint, cmp.Or(d.s.breaker.MaxCooldown, breaker.DefaultMaxCooldown))
+}
+
 // afterLimit returns until when a rate-limited job is deferred.
-func (d *destination) afterLimit(now time.Time, hint time.Duration, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
+func (d *destination) afterLimit(now time.Time, r callResult, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
 		d.countDeferred(status.Name, status.Incident, event)
-		return later(now, status.OpenUntil), deferredBy(status.Name)
+		until := later(now, status.OpenUntil)
+		return until.Add(d.seen.yield(now, until.Sub(now))), deferredBy(status.Name)
 	}
-	pause := unknownPause
-	if hint > 0 && !d.s.breaker.IgnoreHints {
-		pause = min(hint, cmp.Or(d.s.breaker.MaxCooldown, breaker.DefaultMaxCooldown))
-	}
-	return now.Add(pause), store.ReasonOf(store.ReasonRateLimited, d.name)
+	return now.Add(cmp.Or(d.hinted(r.hint), unknownPause)), store.ReasonOf(store.ReasonRateLimited, d.name)
 }
 
 // afterDenial returns until when a job is deferred whose credentials the API refused, or could

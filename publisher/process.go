@@ -121,12 +121,14 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	started := time.Now()
 	var once sync.Once
 	var status breaker.Status
+	var whose laid
 	report := func(job *jobs.Job, r callResult) {
 		once.Do(func() {
-			if r.kind == rateLimited {
+			if whose = d.lay(r, job, delivery, started); r.kind == rateLimited && whose.whose == limitOfAll {
 				// Before the report, so that observers have the response when the breaker opens.
 				d.observers.answer(answerOf(d.name, job, r))
 			}
+			r.whose = whose.whose
 			status = d.report(permit, job, r)
 		})
 	}
@@ -150,7 +152,9 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		d.observers.call(callOf(d.name, job, permit, event))
 	}
 	report(job, result)
+	result.whose, result.refusals = whose.whose, whose.refusals
 	o := d.outcome(time.Now(), job, result, status, event)
+	o.Refusals = whose.field
 	event.AvailableAt = o.At
 	event.outage = result.countsForOutage(job.Response)
 	return o, event

@@ -174,7 +174,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 // a valid destination or is handled already, the handler (or the pointer or Func in it) is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
-	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept}
+	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, refusedAlone: maxRefusedAlone}
 	if call, ok := h.(*HTTP); ok && call != nil {
 		s.kept = call.o.ResponseBodyBytes
 	}
@@ -195,6 +195,9 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	}
 	if s.kept < 1 || s.kept > mostKept {
 		errs = append(errs, fmt.Errorf("response body bytes must be from 1 to %d, are %d", mostKept, s.kept))
+	}
+	if s.refusedAlone < 0 {
+		errs = append(errs, fmt.Errorf("the most refusals of one job must not be negative, are %d", s.refusedAlone))
 	}
 	if s.concurrency < 1 {
 		errs = append(errs, fmt.Errorf("concurrency must be at least 1, is %d", s.concurrency))

@@ -22,7 +22,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		return d.breaker.Key(job.Key).Status()
 	}
 	o := r.breakerOutcome(job.Response)
-	if left := job.Budget; left != nil {
+	if left := job.Budget; left != nil && r.whose == limitOfAll {
 		o = o.WithBudget(*left)
 		if r.kind != rateLimited && r.kind != unauthorized && !failsLimited(r.err) {
 			o = o.WithScope(left.Scope)
@@ -54,6 +54,8 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	switch {
 	case r.kind == succeeded:
 		return breaker.Success()
+	case r.kind == rateLimited && r.whose != limitOfAll:
+		return breaker.Neutral()
 	case r.kind == rateLimited:
 		return breaker.RateLimited(r.hint).WithScope(r.scope)
 	case r.kind == interrupted, r.kind == cancelled, r.kind == notCalled, r.kind == refused, r.own, r.ownTimeout:
@@ -73,6 +75,8 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact
 		limited, _ := errors.AsType[*jobs.RateLimitedError](r.err)
 		return breaker.RateLimited(max(0, limited.RetryAfter)).WithScope(limited.Scope)
+	case r.whose == ofTheJob:
+		return breaker.Failure() // likewise: the API accepts other jobs
 	case r.refusesJob(answer) && answer.Status >= http.StatusInternalServerError:
 		return breaker.Failure() // it neither counts for an outage nor ends one
 	case r.refusesJob(answer):
@@ -103,7 +107,7 @@ func (r callResult) refusesJob(answer *jobs.Response) bool {
 // countsForOutage reports whether breakerOutcome is one that counts for an outage.
 func (r callResult) countsForOutage(answer *jobs.Response) bool {
 	switch {
-	case r.kind != failed && r.kind != permanent || failsLimited(r.err) || r.refusesJob(answer):
+	case r.kind != failed && r.kind != permanent || failsLimited(r.err) || r.refusesJob(answer) || r.whose == ofTheJob:
 		return false
 	case answer != nil && answer.Status != 0:
 		s := answer.Status

@@ -95,7 +95,7 @@ type Retry struct {
 
 // Waiting says why a job does not run now.
 type Waiting struct {
-	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
+	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
 	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	Until        *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
 	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`

@@ -243,6 +243,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		err = p.Handle(d.Name, h,
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
+			publisher.MaxRefusedAlone(d.MaxRefusedAlone),
 			publisher.Breaker(breakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
 			publisher.Setting("preset", d.Preset),

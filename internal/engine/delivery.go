@@ -47,6 +47,9 @@ func (d *Delivery) Message() string {
 	return d.msg
 }
 
+// Fetched returns when the job was fetched.
+func (d *Delivery) Fetched() time.Time { return d.fetched }
+
 // Start notes that the handler of the job starts, and returns its message, once.
 func (d *Delivery) Start() (*store.Message, error) {
 	d.mu.Lock()

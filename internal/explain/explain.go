@@ -34,6 +34,8 @@ const (
 	Retry = "retry"
 	// Unreachable: its call did not leave its worker, or no worker reaches the destination.
 	Unreachable = "unreachable"
+	// RefusedAlone: the API refuses the job and accepts others; the job alone waits.
+	RefusedAlone = "refused_alone"
 	// NoWorker: no worker serves the destination.
 	NoWorker = "no_worker"
 	// Queued: it is due and waits for its turn.

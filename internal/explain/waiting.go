@@ -183,6 +183,8 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		if f.unreached != nil {
 			w.Text = f.noConnection(j.Destination) + "; tries again " + when
 		}
+	case store.Reason(j.ReasonCode).Code() == store.ReasonRefusedAlone:
+		w.Reason, w.Text = RefusedAlone, "the API refuses this job, not others: "+j.Reason+"; tries again "+when
 	case j.Reason != "":
 		w.Reason, w.Text = Rescheduled, j.Reason+": starts "+when
 	case j.RescheduleCount > 0:

@@ -140,6 +140,10 @@ func TestWaiting(t *testing.T) {
 		name: "worker silent for a moment", seen: 30 * time.Second,
 		want: Waiting{Reason: Queued, Text: "in line for a free worker"},
 	}, {
+		name: "the API refuses it alone",
+		job:  jobs.Job{AvailableAt: in(time.Second), Reason: "refused 4 times while 812 other calls were accepted", ReasonCode: "refused_alone 4 812", RescheduleCount: 4},
+		want: Waiting{Reason: RefusedAlone, Text: "the API refuses this job, not others: refused 4 times while 812 other calls were accepted; tries again in 1s, at 14:30:49", Until: at(time.Second)},
+	}, {
 		name: "its call did not leave",
 		job:  jobs.Job{AvailableAt: in(time.Second), Reason: "its worker did not reach deviantart", ReasonCode: "unreachable deviantart"},
 		want: Waiting{Reason: Unreachable, Text: "its worker did not reach deviantart: starts in 1s, at 14:30:49", Until: at(time.Second)},

@@ -47,6 +47,9 @@ type Outcome struct {
 	// CountedBy is the record's field of a counter that Limit bounds in place of the
 	// kind's own; "" for none.
 	CountedBy string
+	// Refusals is kept as FieldRefusals with the time of Redis, NoRefusals deletes that, and ""
+	// leaves it.
+	Refusals string
 	// Response is kept with the job unless nil.
 	Response *Response
 	// Output, of KindComplete, is the value of FieldOutput; "" for none.
@@ -54,6 +57,9 @@ type Outcome struct {
 	// Extend is added to the job's expiry, if it has one.
 	Extend time.Duration
 }
+
+// NoRefusals says that the job's last call was not refused.
+const NoRefusals = "-"
 
 // Applied is the result of applying an outcome.
 type Applied struct {
@@ -86,7 +92,7 @@ func Apply(ctx context.Context, rdb redis.Scripter, queue, id, run string, o Out
 	}
 	status, body := o.Response.args()
 	v, err := valuesOf(applyScript.Run(ctx, rdb, []string{TaskKey(queue, id), ActiveKey(queue), LeaseKey(queue)},
-		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy))
+		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy, o.Refusals))
 	if err != nil {
 		return Applied{}, fmt.Errorf("%s job %s: %w", o.Kind, id, err)
 	}

@@ -63,6 +63,9 @@ type Fields struct {
 	Reschedules int
 	Crashes     int
 	ExpiresAt   string // unix ms, "" for never
+	// Refusals is Outcome.Refusals of its last call and the ms since then, after a space;
+	// "" if that was not refused.
+	Refusals string
 }
 
 // Map returns the fields that are set under their names in the record.
@@ -142,6 +145,11 @@ func fetchedOf(v *values) (Fetched, error) {
 	}
 	if key, ok := v.next().(string); ok {
 		f.Key, f.Place = key, v.text()
+	} else if len(v.left) > 0 {
+		v.next()
+	}
+	if len(v.left) > 0 {
+		f.Fields.Refusals = v.text()
 	}
 	return f, v.err
 }

@@ -14,6 +14,7 @@ const (
 	FieldReschedules    = "reschedules"  // reschedules made
 	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
 	FieldOutage         = "outage"       // reschedules because of an outage, where max_reschedules is not set
+	FieldRefusals       = "refusals"     // what its calls in a row say that were refused or failed, and unix ms of the last one
 	FieldCrashes        = "crashes"      // workers that died while they ran it
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
 	FieldWait           = "wait"         // ms from when available_at was set until then; absent for a given instant

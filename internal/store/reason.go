@@ -20,6 +20,7 @@ const (
 	ReasonPublisher      = "publisher"       // its publisher rescheduled it
 	ReasonRecovering     = "recovering"      // <destination>: its call failed in the slow start after an outage
 	ReasonRateLimited    = "rate_limited"    // <destination>: its call was refused, the breaker stayed closed
+	ReasonRefusedAlone   = "refused_alone"   // <refusals> <accepted calls of other jobs>: the API refuses this job, not others
 	ReasonRetry          = "retry"           // <number> <max_retries> <trigger>: its call failed
 	ReasonUnreachable    = "unreachable"     // <destination>: its call did not leave the worker
 	ReasonStillRunning   = "still_running"   // <worker>: a handler that outlived its lease still runs

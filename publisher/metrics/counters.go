@@ -47,7 +47,7 @@ func newCounters() counters {
 		finished: counter("tidegate_jobs_finished_total",
 			"Jobs that this process has ended, by status.", destination, "status"),
 		rescheduled: counter("tidegate_jobs_rescheduled_total",
-			"Rescheduled jobs, which are no failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process), credentials (the API refused those of their call, or there were none), outage (their call was one of an outage).", destination, "reason"),
+			"Rescheduled jobs, which are no failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process), credentials (the API refused those of their call, or there were none), outage (their call was one of an outage), refused_alone (the API refused them and accepted others).", destination, "reason"),
 		expired: counter("tidegate_jobs_expired_total",
 			"Jobs that workers have ended because they had expired.", destination),
 		exhausted: counter("tidegate_job_retries_exhausted_total",
@@ -112,7 +112,7 @@ func (c *counters) all() []prometheus.Collector {
 var (
 	reasons = []string{
 		publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable,
-		publisher.ReasonCredentials, publisher.ReasonOutage,
+		publisher.ReasonCredentials, publisher.ReasonOutage, publisher.ReasonRefusedAlone,
 	}
 	causes = []string{
 		breaker.CauseThreshold, breaker.CauseHint, breaker.CauseRamp, breaker.CauseBudget, breaker.CauseCredentials,

@@ -87,7 +87,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	for _, status := range []string{"completed", "failed", "cancelled"} {
 		want[`jobs_finished_total{status="`+status+`"}`] = 0
 	}
-	for _, reason := range []string{"breaker", "rate_limited", "publisher", "unreachable", "credentials", "outage"} {
+	for _, reason := range []string{"breaker", "rate_limited", "publisher", "unreachable", "credentials", "outage", "refused_alone"} {
 		want[`jobs_rescheduled_total{reason="`+reason+`"}`] = 0
 	}
 	for _, attempt := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"} {

@@ -36,6 +36,10 @@ func Reason(r store.Reason) string {
 		return "refused while " + about + " recovers from an outage"
 	case store.ReasonRateLimited:
 		return "rate limited by " + about
+	case store.ReasonRefusedAlone:
+		if f := strings.Fields(about); len(f) == 2 {
+			return RefusedAlone(f[0], f[1])
+		}
 	case store.ReasonRetry:
 		if f := strings.Fields(about); len(f) == 3 {
 			return "retry " + f[0] + " of " + f[1] + " after " + f[2]
@@ -52,6 +56,18 @@ func Reason(r store.Reason) string {
 		return "its worker died; it runs again"
 	}
 	return string(r)
+}
+
+// RefusedAlone says that an API refused a job so often, and accepted that many other calls.
+func RefusedAlone(refused, accepted string) string {
+	times, calls := refused+" times", accepted+" other calls were"
+	if refused == "1" {
+		times = "once"
+	}
+	if accepted == "1" {
+		calls = "1 other call was"
+	}
+	return "refused " + times + " while " + calls + " accepted"
 }
 
 // Detail words what an entry of a history adds to its event.

@@ -11,6 +11,7 @@
 -- ARGV[10] ms to add to expires_at ('' = none)
 -- ARGV[11] the run whose outcome it is ('' = whichever has the job)
 -- ARGV[12] field of a counter that ARGV[7] bounds in place of the kind's ('' = none)
+-- ARGV[13] what `refusals` is to say, before the time ('' leaves it, '-' deletes it)
 -- returns {what happened, counter of the kind, available_at in ms, 1 if it has finished
 --   and has children, the problem it failed with}; what happened is the kind, "fail"
 --   where the bound was reached, "cancel" or "pause" where that was requested meanwhile,
@@ -19,6 +20,7 @@
 local key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3]
 local id, kind, delay, reason, problem, limit = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local response_status, response_body, extension, run, counted_by = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+local refusals = ARGV[13]
 -- The counter of each kind.
 local counters = { reschedule = 'reschedules', retry = 'attempt', recover = 'crashes' }
 local others = { fail = true, cancel = true, requeue = true, defer = true }
@@ -129,6 +131,11 @@ if response_status ~= '' then
 end
 if problem ~= '' then
   redis.call('HSET', key, 'last_error', problem)
+end
+if refusals == '-' then
+  redis.call('HDEL', key, 'refusals')
+elseif refusals ~= '' then
+  redis.call('HSET', key, 'refusals', refusals .. ' ' .. now_ms)
 end
 if expires_at and extension ~= '' then
   expires_at = math.min(expires_at + tonumber(extension), 253402300799999) -- the end of the year 9999

@@ -11,7 +11,8 @@
 --   expired, 1 if the queue is paused or 2 if none is pending any more, the types of tasks of
 --   other programs as {type, how many, ...} or 0 without any, job, ...}, each job
 --   as {id, msg} or {id, msg, attempt, reschedules, crashes, expires_at, ms until then (nil =
---   it never expires), its key and, with a key, its place among the jobs of it}
+--   it never expires), its key, its place among the jobs of it (nil without a key) and, if its
+--   last call was refused, `refusals` with the ms since then in place of when}
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or completed
 -- by a worker that had outlived its lease) are dropped, and jobs whose time is over
@@ -95,7 +96,7 @@ repeat
   end
   for i, id in ipairs(ids or {}) do
     local key = task(id)
-    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key')
+    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals')
     if not f[1] or f[2] ~= source then
       gone = gone + 1
       if f[2] and not pop_held then
@@ -113,11 +114,16 @@ repeat
       jobs[4] = jobs[4] + 1
     elseif not (to_hold and f[7] and not pop_held and hold_behind(id, key, f[7])) then
       local job = { id, f[1] }
-      if f[3] or f[4] or f[5] or f[6] or f[7] then
+      if f[3] or f[4] or f[5] or f[6] or f[7] or f[8] then
         job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
       end
       if f[7] then
         job[9] = int(places and places[i] or clock[1] * 1000000 + clock[2] + #active)
+      end
+      if f[8] then
+        local what, at = string.match(f[8], '^(.*) (%d+)$')
+        job[9] = job[9] or false
+        job[10] = what and what .. ' ' .. int(math.max(0, now - at)) or ''
       end
       if pop_held then
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run,

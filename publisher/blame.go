@@ -1,0 +1,213 @@
+package publisher
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Whose limit was it? An API that refuses one job and accepts the others is not at its limit: the
+// refusal is the job's own, and must not hold the other jobs. See docs/adr/0054-blame.md.
+
+const (
+	// byChance is how improbable it must be that an API at its limit refused one job so often in a
+	// row by chance, given how many calls of other jobs it refused meanwhile: the job is refused
+	// alone then.
+	byChance = 1.0 / 5000
+	// doubtful is the same for a refusal that is not counted for the moment: an API that is at its
+	// limit refuses the next calls, too, and those count.
+	doubtful = 1.0 / 3
+	// mostDoubts is how many refusals in a row may be in doubt: jobs that were refused together are
+	// called together again.
+	mostDoubts = 5
+	// ownFailure is the most that other calls may fail for a job's second failure to be its own.
+	ownFailure = 0.2
+)
+
+// maxRefusedAlone is the default of MaxRefusedAlone.
+const maxRefusedAlone = 10
+
+// refusals are the calls of one job in a row that the API refused or that failed, as the job's
+// record keeps them.
+type refusals struct {
+	calls int
+	// accepted is how many calls of other jobs the API accepted meanwhile, as far as the
+	// instances know that made the calls.
+	accepted int
+	// chance is how probable they are if the API refuses all jobs alike; 1 of the first one.
+	chance float64
+}
+
+// parseRefusals reads the field of a record and how long ago its last call was; zero values for a job
+// that was not refused, or an unreadable field.
+func parseRefusals(field string) (refusals, time.Duration) {
+	f := strings.Fields(field)
+	if len(f) != 4 {
+		return refusals{}, 0
+	}
+	calls, err1 := strconv.Atoi(f[0])
+	accepted, err2 := strconv.Atoi(f[1])
+	chance, err3 := strconv.ParseFloat(f[2], 64)
+	ms, err4 := strconv.ParseInt(f[3], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || calls < 1 {
+		return refusals{}, 0
+	}
+	return refusals{calls: calls, accepted: accepted, chance: chance}, time.Duration(ms) * time.Millisecond
+}
+
+func (r refusals) String() string {
+	return fmt.Sprintf("%d %d %.3g", r.calls, r.accepted, r.chance)
+}
+
+// first is the first refusal in a row.
+func first() refusals { return refusals{calls: 1, chance: 1} }
+
+// again is r with one more refusal.
+func (r refusals) again(o others) refusals {
+	if o.accepted+o.refused > 0 { // else it is as it was
+		// The part that the API refuses, cautiously: 1/(n+2) if it accepted all n.
+		r.chance *= float64(o.refused+1) / float64(o.refused+o.accepted+2)
+	}
+	r.calls, r.accepted = r.calls+1, r.accepted+o.accepted
+	return r
+}
+
+// others are the calls of other jobs since a job's last call: of the same destination, and of the
+// same key if the job has one.
+type others struct {
+	accepted int
+	refused  int  // or failed; not those that were laid to their own jobs
+	latest   bool // the latest of them was accepted
+	doubts   int  // refusals in doubt since the latest that was accepted
+}
+
+// blame says whose a refusal is.
+type blame int
+
+const (
+	limitOfAll blame = iota // it counts for the breaker
+	inDoubt                 // it does not count: the next call shows whether the API is at its limit
+	ofTheJob                // the job is refused alone: it does not count
+)
+
+// judge says whose a refusal of a job is whose earlier ones in a row are r, and returns r with this
+// one. alert says that the API refused another job alone lately and gave this one a hint, which would hold
+// all jobs.
+func judge(r refusals, o others, alert bool) (blame, refusals) {
+	if r.calls == 0 {
+		if alert && o.latest && o.doubts == 0 {
+			return inDoubt, first()
+		}
+		return limitOfAll, first()
+	}
+	switch r = r.again(o); {
+	case r.chance <= byChance:
+		return ofTheJob, r
+	case r.chance <= doubtful && o.latest && o.doubts < mostDoubts:
+		return inDoubt, r
+	}
+	return limitOfAll, r
+}
+
+// judgeFailure is judge for a call that may be a part of an outage. It is the job's own failure
+// if the API accepts other jobs: then the job's retry policy decides, and nobody else waits.
+func judgeFailure(r refusals, o others) (own bool, _ refusals) {
+	if r.calls == 0 {
+		return false, first()
+	}
+	r = r.again(o)
+	return r.chance <= ownFailure, r
+}
+
+// laid is whose a call's refusal is.
+type laid struct {
+	whose    blame
+	refusals refusals // of the job, with this one; zero for a call that was not refused
+	field    string   // Outcome.Refusals of the job
+}
+
+// latestOthers is how long ago a call of another job is a sign that the API accepts calls.
+const latestOthers = 10 * time.Second
+
+// lay decides whose the refusal or failure of a call is that began at an instant, and counts the call
+// as evidence about others.
+func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery, began time.Time) (l laid) {
+	if d.seen == nil || !r.called() {
+		return laid{}
+	}
+	key := job.Key
+	if r.scope == jobs.ScopeGlobal {
+		key = ""
+	}
+	before, ago := parseRefusals(delivery.Fields.Refusals)
+	since := delivery.Fetched().Add(-ago)
+	if before.calls == 0 {
+		since = began.Add(-latestOthers)
+	}
+	switch o := d.seen.since(key, since); {
+	case r.kind == rateLimited:
+		now := time.Now()
+		alert := d.hinted(r.hint) > 0 && d.seen.alert(now)
+		l.whose, l.refusals = judge(before, o, alert)
+		switch {
+		case l.whose == ofTheJob:
+			d.seen.blamed(now)
+		case l.whose == inDoubt && before.calls > 0:
+			d.seen.doubt(job.Key, began)
+		default:
+			d.seen.refuse(job.Key, began)
+		}
+	case r.countsForOutage(job.Response):
+		own := false
+		if own, l.refusals = judgeFailure(before, o); own {
+			l.whose = ofTheJob
+		} else {
+			d.seen.refuse(job.Key, began)
+		}
+	case failsLimited(r.err):
+		d.seen.refuse(job.Key, began)
+	case r.accepted(job.Response):
+		d.seen.accept(job.Key, began)
+	}
+	switch {
+	case l.refusals.calls > 0:
+		l.field = l.refusals.String()
+	case before.calls > 0 && r.kind != interrupted && r.kind != cancelled && r.kind != unreachable:
+		l.field = store.NoRefusals
+	}
+	return l
+}
+
+// accepted reports whether the API took the call: neither its limit nor its health refused it.
+func (r callResult) accepted(answer *jobs.Response) bool {
+	switch r.kind {
+	case succeeded:
+		return true
+	case permanent, failed, rescheduled:
+		return answer != nil && answer.Status >= http.StatusOK && answer.Status < http.StatusInternalServerError &&
+			!slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, answer.Status)
+	case rateLimited, unauthorized, notCalled, unreachable, refused, interrupted, cancelled:
+	}
+	return false
+}
+
+// longestAlone bounds the wait of a job that is refused alone.
+const longestAlone = time.Hour
+
+// wait is how long a job waits that is refused alone: 1 s, 2 s, 4 s and so on, or as its hint says.
+func (r refusals) wait(hint time.Duration) time.Duration {
+	return min(longestAlone, max(hint, time.Second<<min(max(0, r.calls-1), 12)))
+}
+
+// sentence says what happened to the job.
+func (r refusals) sentence() string {
+	return words.RefusedAlone(strconv.Itoa(r.calls), strconv.Itoa(r.accepted))
+}
