@@ -70,9 +70,9 @@ func doubtfulSuccess(status int, body []byte) (doubt, bool) {
 	nothing := !hasData || onlyNull(data)
 	switch {
 	case isFalse(fields["ok"]):
-		return found(`"ok": false`, "body.ok == false")
+		return found(`"ok": `+string(fields["ok"]), "body.ok == "+string(fields["ok"]))
 	case isFalse(fields["success"]):
-		return found(`"success": false`, "body.success == false")
+		return found(`"success": `+string(fields["success"]), "body.success == "+string(fields["success"]))
 	case holds(fields["errors"]) && nothing && (hasData || onlyErrors(fields)):
 		d, _ := found("errors without data", "")
 		d.rule = "DESTINATION_<i>_PRESET=graphql, or " + "when: status == " + statusNumber(status) + " && len(body.errors) > 0 && body.data == nil, then: fail"
@@ -136,11 +136,13 @@ func holds(v json.RawMessage) bool {
 	return true
 }
 
-func isFalse(v json.RawMessage) bool { return string(v) == "false" || string(v) == `"false"` }
+func isFalse(v json.RawMessage) bool {
+	return string(v) == "false" || string(v) == "0" || strings.EqualFold(string(v), `"false"`)
+}
 
 func isText(v json.RawMessage, texts ...string) bool {
 	for _, text := range texts {
-		if string(v) == `"`+text+`"` {
+		if strings.EqualFold(string(v), `"`+text+`"`) {
 			return true
 		}
 	}
