@@ -150,7 +150,8 @@ func (o *overdue) reason() (sentence, short notice.Text, what []notice.Command) 
 	case o.State != breaker.Closed:
 		return join("recovery of ", name, " is being tested: the next call is the probe."), plain("recovery is being tested"), []notice.Command{get}
 	case o.Waits != "":
-		return plain("the oldest job is not in line: " + o.Waits + "."), plain(o.Waits), nil
+		why := notice.Foreign(o.Waits, notice.MaxReason) // it may hold an operator's reason
+		return join("the oldest job is not in line: ", why, "."), notice.Text{why}, nil
 	}
 	return plain("the workers cannot keep up: the API answers slowly, or there are too few workers for so many jobs."), plain("workers cannot keep up"),
 		[]notice.Command{act("see what limits it:", "tidegate breaker get "+shell)}

@@ -78,9 +78,12 @@ func (a *Alerts) notifyEviction(ctx context.Context) error {
 		r.see(e, now, id)
 		return *r != was, nil
 	})
-	if err != nil || r.ID == "" {
-		a.evicted = *r
+	if err != nil {
 		return err
+	}
+	if r.ID == "" {
+		a.evicted = *r
+		return nil
 	}
 	about := eviction{Since: r.Since, Ended: r.Ended, At: now, Dropped: r.Dropped, Total: e.Evicted}
 	if e.May() {
@@ -109,8 +112,11 @@ func (a *Alerts) notifyEviction(ctx context.Context) error {
 		}
 		return *r != done, nil
 	})
+	if err != nil {
+		return err
+	}
 	a.evicted = *r
-	return err
+	return nil
 }
 
 // evictionTriggers are the jobs of a notice for all notifiers: lost jobs are urgent.

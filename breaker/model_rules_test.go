@@ -404,7 +404,11 @@ func (m *model) probed(key string, o Outcome, owner bool) {
 		b.probes, b.wasted = b.probes+1, b.wasted+1
 		b.raise()
 		if o.hint > 0 {
-			m.open(b, CauseHint, clampHint(o.hint))
+			hint := max(o.hint, time.Second)
+			if b.cause == CauseHint {
+				hint = max(hint, 2*b.lastCooldown)
+			}
+			m.open(b, CauseHint, clampHint(hint))
 		} else {
 			m.open(b, CauseProbe, -1)
 		}

@@ -331,20 +331,22 @@ func (p Permit) End(ctx context.Context) error {
 	if p.c == nil || !p.slot() {
 		return nil
 	}
-	return p.free(ctx, nil)
+	return p.free(ctx, nil, false)
 }
 
-// free gives back what the permit holds in Redis, and what it has taken.
-func (p Permit) free(ctx context.Context, taken []any) error {
+// free gives back what the permit holds in Redis, and what it has taken. first says that it was not
+// released before.
+func (p Permit) free(ctx context.Context, taken []any, first bool) error {
 	c := p.c
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	release := func(time.Duration) []any {
-		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id)))
+		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id), "first", first))
 	}
 	var r reply
 	err := errAway
 	if !c.away() {
+		defer func() { first = false }() // Redis may have done it, though its reply was lost
 		r, err = c.run(ctx, p.key, releaseScript, nil, release(0)...)
 	}
 	if err != nil {
@@ -460,7 +462,7 @@ func (p Permit) Release(ctx context.Context) error {
 		}
 		return nil
 	}
-	return p.free(ctx, slices.Concat(p.taken(), named("first", first)))
+	return p.free(ctx, p.taken(), first)
 }
 
 // taken is what the permit took of declared limits, as release.lua takes it.
@@ -481,7 +483,8 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 		return nil
 	}
 	last := permits[len(permits)-1] // its call begins last: the others' are given back with it
-	if len(permits) == 1 || last.c == nil || last.holds == 0 || last.key != "" {
+	ofKey := slices.ContainsFunc(permits, func(p Permit) bool { return p.key != "" || p.Probe() })
+	if len(permits) == 1 || last.c == nil || last.holds == 0 || ofKey {
 		var errs []error
 		for _, p := range slices.Backward(permits) {
 			errs = append(errs, p.Release(ctx))
@@ -495,7 +498,7 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 		last.cost += p.cost
 	}
 	first = last.c.inFlight.remove(last.id, last.slotRef) || first
-	return last.free(ctx, slices.Concat(last.taken(), named("first", first, "more", strings.Join(tokens, " "))))
+	return last.free(ctx, slices.Concat(last.taken(), named("more", strings.Join(tokens, " "))), first)
 }
 
 // countLocally counts an outcome that could not be sent to Redis, for this instance alone.

@@ -40,21 +40,20 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 	defer own.leave()
 	var shared *waiter // in the line of all keys
 	defer func() { shared.leave() }()
-	if b.key != "" && !b.waiting.empty("") {
-		shared = b.waiting.join("")
-	}
-	for {
-		for _, w := range []*waiter{own, shared} {
-			if w == nil {
-				continue
-			}
+	for line := own; ; line = shared {
+		if line != nil {
 			select {
-			case <-w.first:
+			case <-line.first:
 			case <-ended:
 				return b.Allow(ctx) // for the cause of the refusal, if not for a permit
 			case <-ctx.Done():
 				return Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), ErrOpen)
 			}
+		}
+		// Only the first of its own line stands in that of all: lines wait for each other in one order.
+		if b.key != "" && shared == nil && !b.waiting.empty("") {
+			shared = b.waiting.join("")
+			continue
 		}
 		changed := b.Changed() // before Allow, so that no change is missed
 		permit, err := b.Allow(ctx)

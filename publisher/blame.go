@@ -44,27 +44,30 @@ type refusals struct {
 	accepted int
 	// chance is how probable they are if the API refuses all jobs alike; 1 of the first one.
 	chance float64
+	// alone is how many of the calls were laid to the job.
+	alone int
 }
 
 // parseRefusals reads the field of a record and how long ago its last call was; zero values for a job
 // that was not refused, or an unreadable field.
 func parseRefusals(field string) (refusals, time.Duration) {
 	f := strings.Fields(field)
-	if len(f) != 4 {
+	if len(f) != 5 {
 		return refusals{}, 0
 	}
 	calls, err1 := strconv.Atoi(f[0])
 	accepted, err2 := strconv.Atoi(f[1])
 	chance, err3 := strconv.ParseFloat(f[2], 64)
-	ms, err4 := strconv.ParseInt(f[3], 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || calls < 1 {
+	alone, err4 := strconv.Atoi(f[3])
+	ms, err5 := strconv.ParseInt(f[4], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || err5 != nil || calls < 1 {
 		return refusals{}, 0
 	}
-	return refusals{calls: calls, accepted: accepted, chance: chance}, time.Duration(ms) * time.Millisecond
+	return refusals{calls: calls, accepted: accepted, chance: chance, alone: alone}, time.Duration(ms) * time.Millisecond
 }
 
 func (r refusals) String() string {
-	return fmt.Sprintf("%d %d %.3g", r.calls, r.accepted, r.chance)
+	return fmt.Sprintf("%d %d %.3g %d", r.calls, r.accepted, r.chance, r.alone)
 }
 
 // first is the first refusal in a row.
@@ -72,7 +75,7 @@ func first() refusals { return refusals{calls: 1, chance: 1} }
 
 // again is r with one more refusal.
 func (r refusals) again(o others) refusals {
-	if o.accepted+o.refused > 0 { // else it is as it was
+	if o.accepted > 0 { // else the API may refuse all
 		// The part that the API refuses, cautiously: 1/(n+2) if it accepted all n.
 		r.chance *= float64(o.refused+1) / float64(o.refused+o.accepted+2)
 	}
@@ -109,7 +112,8 @@ func judge(r refusals, o others, alert bool) (blame, refusals) {
 		return limitOfAll, first()
 	}
 	switch r = r.again(o); {
-	case r.chance <= byChance:
+	case r.chance <= byChance && (o.accepted > 0 || o.refused == 0):
+		r.alone++
 		return ofTheJob, r
 	case r.chance <= doubtful && o.latest && o.doubts < mostDoubts:
 		return inDoubt, r
@@ -166,7 +170,7 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 			d.seen.refuse(job.Key, began)
 		}
 	case r.countsForOutage(job.Response):
-		own := false
+		var own bool
 		if own, l.refusals = judgeFailure(before, o); own {
 			l.whose = ofTheJob
 		} else {

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ func TestJudge(t *testing.T) {
 		"and too many are":                       {[]others{accepts(20), {accepted: 99, latest: true, doubts: 5}}, false, "aa"},
 		"few others":                             {[]others{accepts(1), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3)}, false, "adddddj"},
 		"no others":                              {make([]others, 30), false, strings.Repeat("a", 30)},
+		"nobody is accepted":                     {slices.Repeat([]others{{refused: 1}}, 50), false, strings.Repeat("a", 50)},
+		"nobody is accepted any more":            {[]others{accepts(9), accepts(100), accepts(100), {refused: 3}}, false, "adja"},
 		"no others any more":                     {[]others{accepts(9), accepts(100), accepts(100), {}, {}}, false, "adjjj"},
 		"others are refused as well":             {[]others{{}, {accepted: 3, refused: 5}, {accepted: 3, refused: 5}, {accepted: 3, refused: 5}}, false, "aaaa"},
 		"others are refused as well, afterwards": {[]others{{}, accepts(100), {accepted: 2, refused: 9}, accepts(100)}, false, "adaj"},
@@ -74,7 +77,7 @@ func TestJudgeFailure(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]refusals{
-		"": {}, "garbage": {}, "0 0 1 5": {}, "2 7 0.01 x": {}, "2 7 0.01 1500": {calls: 2, accepted: 7, chance: .01},
+		"": {}, "garbage": {}, "0 0 1 5": {}, "2 7 0.01 0 x": {}, "2 7 0.01 1 1500": {calls: 2, accepted: 7, chance: .01, alone: 1},
 	} {
 		if got, ago := parseRefusals(field); got != want || want.calls > 0 && ago != 1500*time.Millisecond {
 			t.Errorf("%q is read as %+v, %s ago", field, got, ago)

@@ -65,7 +65,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 		o.At, o.Reason = d.afterRefusal(now, job, r.err, event)
 	case rateLimited:
 		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonRateLimited
-		d.afterRefused(now, job, r, status, event, &o)
+		d.afterRefused(now, r, status, event, &o)
 	case unauthorized:
 		if r.hint > 0 && !r.called() { // there was no token: nothing was tried
 			o.Kind, event.Result, event.Reason = store.KindUnstarted, Rescheduled, ReasonCredentials
@@ -151,14 +151,14 @@ func (d *destination) afterRefusal(now time.Time, job *jobs.Job, err error, even
 }
 
 // afterRefused decides the outcome of a rate-limited job.
-func (d *destination) afterRefused(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent, o *store.Outcome) {
+func (d *destination) afterRefused(now time.Time, r callResult, status breaker.Status, event *JobEvent, o *store.Outcome) {
 	if r.whose != ofTheJob {
 		o.At, o.Reason = d.afterLimit(now, r, status, event)
 		return
 	}
 	event.Reason, event.RefusedAlone = ReasonRefusedAlone, true
 	o.Error = r.refusals.sentence()
-	if most := d.s.refusedAlone; most > 0 && r.refusals.calls > most {
+	if most := d.s.refusedAlone; most > 0 && r.refusals.alone >= most {
 		o.Kind, event.Result, event.Reason = store.KindFail, FailedFinal, ""
 		return
 	}

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -145,8 +146,7 @@ func (t *tally) compact(now int64) {
 
 func (t *tally) since(at int64) others {
 	o := others{latest: t.accepted > at && t.accepted > t.refused, doubts: t.doubts}
-	for i := len(t.spans) - 1; i >= 0; i-- {
-		s := t.spans[i]
+	for _, s := range slices.Backward(t.spans) {
 		if s.from > at {
 			o.accepted += int(s.accepted)
 			o.refused += int(s.refused)
@@ -175,5 +175,5 @@ func (s *seen) yield(now time.Time, wait time.Duration) time.Duration {
 		return 0
 	}
 	wait = min(wait, 5*mostYield)
-	return wait/10 + rand.N(wait/10+1)
+	return wait/10 + rand.N(wait/10+1) //nolint:gosec // it spreads calls
 }

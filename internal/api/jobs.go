@@ -25,7 +25,7 @@ type listInput struct {
 	Key         string   `query:"key" doc:"Only jobs of this key." example:"alice"`
 	Batch       string   `query:"batch" doc:"Only jobs of this batch." example:"monday"`
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"How many jobs at most." example:"50"`
-	Cursor      string   `query:"cursor" maxLength:"8192" doc:"Field next of the page before; leave it out for the first one." example:""`
+	Cursor      string   `query:"cursor" maxLength:"24576" doc:"Field next of the page before; leave it out for the first one." example:""`
 }
 
 // jobOperations are the operations that read jobs.

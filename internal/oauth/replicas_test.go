@@ -32,7 +32,8 @@ func TestRotatedTokenIsOnAReplica(t *testing.T) {
 			if row.replica {
 				replica = redistest.Start(t, redistest.WithArgs("--replicaof", strings.Replace(r.redis.Addr(), ":", " ", 1)))
 				redistest.Eventually(t, "the replica follows", func() bool {
-					return strings.Contains(replica.Client(t).Info(t.Context(), "replication").Val(), "master_link_status:up")
+					return strings.Contains(replica.Client(t).Info(t.Context(), "replication").Val(), "master_link_status:up") &&
+						r.rdb.Do(t.Context(), "WAIT", 1, 100).Val() == int64(1)
 				})
 			}
 			if row.hangs {

@@ -70,7 +70,8 @@ repeat
   end
   examined = examined + #ids / 2
   if not found and examined >= 500 then
-    older(tonumber(ids[#ids]), '')
+    local next_one = redis.call('ZRANGE', ours .. 'first_due', running, running, 'WITHSCORES')
+    older(tonumber(next_one[2] or ''), '')
     found = true
   end
 until found or #ids < 100
