@@ -208,3 +208,17 @@ func TestDropIsReportedInOrder(t *testing.T) {
 	same(t, "sent", []string{firstDrop, firstDrop + "-over"}, h.sent())
 	same(t, "open in PagerDuty", 0, len(h.pager.Open()))
 }
+
+// A Redis that fails between two commands of a look is an error of the look.
+func TestEvictionThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	h := newEvictionHarness(t, 1)
+	h.look(1, "allkeys-lru", 5)
+	a := h.workers[0]
+	failing := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = failing.Close() })
+	a.store.rdb = failing
+	if err := a.notifyEviction(t.Context()); err == nil {
+		t.Error("a look without Redis is no error")
+	}
+}

@@ -3,8 +3,14 @@ package breaker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -158,4 +164,47 @@ func TestRedisThatIsBackIsAsked(t *testing.T) {
 		_, err := b.Allow(t.Context())
 		return err == nil
 	})
+}
+
+// A release whose reply was lost is repeated, and gives its call back once.
+func TestOwedReleaseGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	hook := &lostReply{}
+	rdb.(*redis.Client).AddHook(hook)
+	b := start(t, rdb, fastRefresh(Options{Destination: "api", Rate: Rates{{Calls: 10, Per: 24 * time.Hour, Zone: "UTC"}}}))
+	soon(t, b)
+	kept := soon(t, b)
+	hook.lose.Store(true)
+	if err := kept.Release(patient(t)); !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("released without a reply: %v, want ErrUnavailable", err)
+	}
+	redistest.Eventually(t, "the release is repeated", func() bool { return !b.owed.any() && !b.away() })
+	n := 0
+	for _, err := b.Allow(patient(t)); err == nil; _, err = b.Allow(patient(t)) {
+		n++
+	}
+	if n > 9 {
+		t.Errorf("%d calls beside the first one, of 10", n)
+	}
+}
+
+// lostReply is a connection that breaks after the next script has run.
+type lostReply struct{ lose atomic.Bool }
+
+func (*lostReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*lostReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lostReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if strings.HasPrefix(cmd.Name(), "eval") && err == nil && strings.Contains(fmt.Sprint(cmd.Args()...), "permit") && l.lose.CompareAndSwap(true, false) {
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
 }

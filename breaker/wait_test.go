@@ -148,3 +148,24 @@ func TestKeysWaitForTheDestinationInOneLine(t *testing.T) {
 		t.Errorf("%d scripts for %d calls", n, keys)
 	}
 }
+
+// Callers that wait for their key and callers that wait for the destination do not wait for each other.
+func TestLinesDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := start(t, s.Client(t), Options{Destination: "api", FleetConcurrency: 2, KeyConcurrency: 1, RefreshInterval: time.Hour})
+	var calls sync.WaitGroup
+	for i := range 200 {
+		calls.Go(func() {
+			p, err := b.Key(fmt.Sprint("k", i%4)).Wait(patient(t), 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := p.Report(patient(t), Success()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+}

@@ -120,8 +120,8 @@ func Retention(d time.Duration) HandleOption { return func(s *settings) { s.rete
 // HTTPOptions for an HTTP, otherwise 4096.
 func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept = n } }
 
-// MaxRefusedAlone is how many times in a row the API may refuse a job although it accepts others,
-// besides the first, until the job fails. Such a refusal does not count for the circuit breaker, and the job waits
+// MaxRefusedAlone is how many times in a row the API may refuse a job by itself, while it accepts
+// others, until the job fails. Such a refusal does not count for the circuit breaker, and the job waits
 // alone. Default 10; 0: it never fails; not negative.
 func MaxRefusedAlone(n int) HandleOption { return func(s *settings) { s.refusedAlone = n } }
 

@@ -22,7 +22,7 @@ type limitsShowCmd struct {
 	Name        string `arg:"" optional:"" name:"name" help:"Name of the destination, or destination/key for the limits of a key."`
 	Destination string `placeholder:"D" help:"This destination's limits and those of its keys."`
 	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
-	Cursor      string `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
+	Cursor      string `placeholder:"CURSOR" help:"Go on after the page of JSON that printed this cursor."`
 	outputFlag
 }
 

@@ -172,9 +172,9 @@ type Destination struct {
 	FleetConcurrency int `env:"FLEET_CONCURRENCY" min:"1" example:"5"`
 	// Calls that the whole fleet makes at once at most for one key.
 	KeyConcurrency int `env:"KEY_CONCURRENCY" min:"1" example:"1"`
-	// Rate-limited answers to one job in a row, besides the first, after which it fails
-	// although the API accepts other jobs. They do not open the breaker, and that job alone
-	// waits, longer each time. 0: it never fails. See docs/limits.md.
+	// Refusals of one job by itself, while the API accepts other jobs, after which it fails.
+	// They do not open the breaker, and that job alone waits, longer each time. 0: it never
+	// fails. See docs/limits.md.
 	MaxRefusedAlone int `env:"MAX_REFUSED_ALONE" envDefault:"10" min:"0"`
 	// Bytes of an answer's body that are kept with its job.
 	ResponseBodyBytes int `env:"RESPONSE_BODY_BYTES" envDefault:"4096" min:"1" max:"1048576"`
