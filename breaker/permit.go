@@ -293,6 +293,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		taken = slices.Concat(p.taken(), named("true_cost", o.cost))
 	}
 	report := func(late time.Duration) []any {
+		left, windows := left, windows
 		if late > 0 {
 			left, windows = "", "" // other calls have been made since
 		}
@@ -340,17 +341,17 @@ func (p Permit) free(ctx context.Context, taken []any, first bool) error {
 	c := p.c
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	release := func(time.Duration) []any {
+	release := func(first bool) []any {
 		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id), "first", first))
 	}
 	var r reply
-	err := errAway
+	err, again := errAway, first
 	if !c.away() {
-		defer func() { first = false }() // Redis may have done it, though its reply was lost
-		r, err = c.run(ctx, p.key, releaseScript, nil, release(0)...)
+		r, err = c.run(ctx, p.key, releaseScript, nil, release(first)...)
+		again = false // Redis may have done it, though its reply was lost
 	}
 	if err != nil {
-		c.owe(p.key, releaseScript, p.until, release)
+		c.owe(p.key, releaseScript, p.until, func(time.Duration) []any { return release(again) })
 		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
