@@ -115,6 +115,8 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			if e.Cause != breaker.CauseSuccess { // after a success the jobs are due by themselves
 				d.engine.ReleaseDeferred(e.Name)
 			}
+		case e.From == breaker.Open && e.To == breaker.Open && e.Key != "":
+			d.engine.KeyOpened(e.Key) // it may end sooner now: its jobs are held until the time before
 		case e.To == breaker.Closed:
 			d.engine.ReleaseDeferred(d.name)
 		case e.To == breaker.Open && e.Key == "":

@@ -187,3 +187,21 @@ func TestAsynqSeesAndCancelsWhatRuns(t *testing.T) {
 	}
 	b.waitStatus(id, jobs.Cancelled)
 }
+
+// Held jobs of a key go on at the new time if an operator trips its breaker for a shorter time.
+func TestHeldJobsOfAKeyTrippedForLess(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	trip := func(d time.Duration) {
+		t.Helper()
+		if _, err := breaker.Trip(t.Context(), b.rdb, b.dest+"/alice", breaker.TripOptions{For: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trip(time.Hour)
+	b.run(b.options(), func(context.Context, *jobs.Job) error { return nil }, publisher.Concurrency(1))
+	held := b.enqueue(jobs.Key("alice"))
+	b.waitStatus(b.enqueue().ID, jobs.Completed) // so the first one was fetched, and is held for an hour
+	trip(100 * time.Millisecond)
+	b.waitStatus(held.ID, jobs.Completed)
+}
