@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
@@ -24,12 +25,12 @@ const (
 	byChance = 1.0 / 5000
 	// doubtful is the same for a refusal that is not counted for the moment: an API that is at its
 	// limit refuses the next calls, too, and those count.
-	doubtful = 1.0 / 3
-	// mostDoubts is how many refusals in a row may be in doubt: jobs that were refused together are
-	// called together again.
-	mostDoubts = 5
+	doubtful = 1.0 / 10
+	// mostDoubts is how many refusals in a row may be in doubt: each may be a call more that an API at its
+	// limit refuses.
+	mostDoubts = 2
 	// ownFailure is the most that other calls may fail for a job's second failure to be its own.
-	ownFailure = 0.2
+	ownFailure = 1.0 / 20
 )
 
 // maxRefusedAlone is the default of MaxRefusedAlone.
@@ -143,7 +144,7 @@ const latestOthers = 10 * time.Second
 
 // lay decides whose the refusal or failure of a call is that began at an instant, and counts the call
 // as evidence about others.
-func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery, began time.Time) (l laid) {
+func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery, permit breaker.Permit, began time.Time) (l laid) {
 	if d.seen == nil || !r.called() {
 		return laid{}
 	}
@@ -160,6 +161,7 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	case r.kind == rateLimited:
 		now := time.Now()
 		alert := d.hinted(r.hint) > 0 && d.seen.alert(now)
+		o.latest = o.latest && !permit.Probe() // a probe decides: there is one
 		l.whose, l.refusals = judge(before, o, alert)
 		switch {
 		case l.whose == ofTheJob:
@@ -171,7 +173,7 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 		}
 	case r.countsForOutage(job.Response):
 		var own bool
-		if own, l.refusals = judgeFailure(before, o); own {
+		if own, l.refusals = judgeFailure(before, o); own && !mayBeLimit(job.Response) {
 			l.whose = ofTheJob
 		} else {
 			d.seen.refuse(job.Key, began)
@@ -188,6 +190,12 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 		l.field = store.NoRefusals
 	}
 	return l
+}
+
+// mayBeLimit reports whether a response that counts for an outage may be a limiter's or a ban's, which
+// accept some calls and refuse others.
+func mayBeLimit(answer *jobs.Response) bool {
+	return answer != nil && slices.Contains([]int{http.StatusServiceUnavailable, http.StatusUnauthorized, http.StatusForbidden}, answer.Status)
 }
 
 // accepted reports whether the API took the call: neither its limit nor its health refused it.

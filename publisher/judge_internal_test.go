@@ -19,9 +19,9 @@ func TestJudge(t *testing.T) {
 		"a first one after others were":          {[]others{accepts(1000)}, true, "d"},
 		"and the next call is refused, too":      {[]others{{accepted: 1000, refused: 1}}, true, "a"},
 		"others are accepted all the time":       {[]others{accepts(20), accepts(100), accepts(100)}, false, "adj"},
-		"and others are in doubt":                {[]others{accepts(20), {accepted: 99, latest: true, doubts: 4}}, false, "ad"},
-		"and too many are":                       {[]others{accepts(20), {accepted: 99, latest: true, doubts: 5}}, false, "aa"},
-		"few others":                             {[]others{accepts(1), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3)}, false, "adddddj"},
+		"and others are in doubt":                {[]others{accepts(20), {accepted: 99, latest: true, doubts: 1}}, false, "ad"},
+		"and too many are":                       {[]others{accepts(20), {accepted: 99, latest: true, doubts: 2}}, false, "aa"},
+		"few others":                             {[]others{accepts(1), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3)}, false, "aaddddj"},
 		"no others":                              {make([]others, 30), false, strings.Repeat("a", 30)},
 		"nobody is accepted":                     {slices.Repeat([]others{{refused: 1}}, 50), false, strings.Repeat("a", 50)},
 		"nobody is accepted any more":            {[]others{accepts(9), accepts(100), accepts(100), {refused: 3}}, false, "adja"},
@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 		"others are refused as well, afterwards": {[]others{{}, accepts(100), {accepted: 2, refused: 9}, accepts(100)}, false, "adaj"},
 		"a window of 20 calls, one too many":     {[]others{{}, {accepted: 20, refused: 1}, {accepted: 20, refused: 1}}, false, "aaa"},
 		"the latest call was refused":            {[]others{{}, {accepted: 100}}, false, "aa"},
-		"a limit of 1 call beside a busy job":    {[]others{{}, accepts(1), accepts(1), accepts(1)}, false, "addd"},
+		"a limit of 1 call beside a busy job":    {[]others{{}, accepts(1), accepts(1), accepts(1)}, false, "aaad"},
 		"shedding of 5 %":                        {[]others{{}, {accepted: 95, refused: 5, latest: true}, {accepted: 95, refused: 5, latest: true}}, false, "add"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,11 +62,12 @@ func TestJudgeFailure(t *testing.T) {
 		"a first failure":          {refusals{}, others{accepted: 1000}, false},
 		"no others":                {first(), others{}, false},
 		"one other":                {first(), others{accepted: 1}, false},
-		"three others":             {first(), others{accepted: 3}, true},
+		"three others":             {first(), others{accepted: 3}, false},
+		"thirty others":            {first(), others{accepted: 30}, true},
 		"others fail alike":        {first(), others{accepted: 3, refused: 9}, false},
 		"an API that recovers":     {first(), others{accepted: 10, refused: 4}, false},
-		"no others any more":       {refusals{calls: 2, accepted: 9, chance: .1}, others{}, true},
-		"others accepted, earlier": {refusals{calls: 2, accepted: 1, chance: .33}, others{accepted: 1}, true},
+		"no others any more":       {refusals{calls: 2, accepted: 60, chance: .02}, others{}, true},
+		"others accepted, earlier": {refusals{calls: 2, accepted: 8, chance: .1}, others{accepted: 1}, true},
 	} {
 		if own, r := judgeFailure(row.before, row.others); own != row.want || r.calls == 0 {
 			t.Errorf("%s: own is %t, want %t; %+v", name, own, row.want, r)

@@ -124,7 +124,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	var whose laid
 	report := func(job *jobs.Job, r callResult) {
 		once.Do(func() {
-			if whose = d.lay(r, job, delivery, started); r.kind == rateLimited && whose.whose == limitOfAll {
+			if whose = d.lay(r, job, delivery, permit, started); r.kind == rateLimited && whose.whose == limitOfAll {
 				// Before the report, so that observers have the response when the breaker opens.
 				d.observers.answer(answerOf(d.name, job, r))
 			}

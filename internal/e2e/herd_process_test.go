@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -211,7 +212,7 @@ func (m *member) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if script, ok := cmd.(*redis.Cmd); ok && err == nil {
-			if answer, _ := script.Slice(); len(answer) > 4 && answer[0] == "granted" && answer[4] == "probe" {
+			if answer, err := script.StringSlice(); err == nil && len(answer) > 4 && answer[0] == "granted" && strings.HasPrefix(answer[4], "probe") {
 				m.vanish(pointAsked)
 			}
 		}
