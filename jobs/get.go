@@ -164,7 +164,7 @@ func fromRecord(fields map[string]string) (*Job, error) {
 	j.Status = status
 	j.apply(fields)
 	if fields[store.FieldState] == store.StateHeld {
-		j.because(store.ReasonOf(store.ReasonHeld, j.Destination+"/"+j.Key))
+		j.because(store.ReasonOf(store.ReasonHeld, j.Destination+"/"+fields[store.FieldKey]))
 	}
 	return j, nil
 }

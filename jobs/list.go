@@ -215,11 +215,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 		add(Waiting, "w", store.ParkedKey(q, store.StateWaiting), zset)
 		add(Paused, "z", store.ParkedKey(q, store.StatePaused), zset)
 		add(Pending, "p", store.PendingKey(q), list)
-		held := store.HeldKey(q)
-		if f.Key != "" {
-			held = store.HeldJobsKey(q, f.Key)
-		}
-		add(Pending, "h", held, growing)
+		add(Pending, "h", store.HeldKey(q), growing) // other keys than their own may hold jobs
 		add(RetryPending, "r", store.RetryKey(q), zset)
 		add(Completed, "c", store.CompletedKey(q), zset)
 		add(Failed, "f", store.FailedKey(q), zset)

@@ -148,7 +148,7 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	if d.seen == nil || !r.called() {
 		return laid{}
 	}
-	key := job.Key
+	key := delivery.Key
 	if r.scope == jobs.ScopeGlobal {
 		key = ""
 	}
@@ -167,21 +167,21 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 		case l.whose == ofTheJob:
 			d.seen.blamed(now)
 		case l.whose == inDoubt && before.calls > 0:
-			d.seen.doubt(job.Key, began)
+			d.seen.doubt(delivery.Key, began)
 		default:
-			d.seen.refuse(job.Key, began)
+			d.seen.refuse(delivery.Key, began)
 		}
 	case r.countsForOutage(job.Response):
 		var own bool
 		if own, l.refusals = judgeFailure(before, o); own && !mayBeLimit(job.Response) {
 			l.whose = ofTheJob
 		} else {
-			d.seen.refuse(job.Key, began)
+			d.seen.refuse(delivery.Key, began)
 		}
 	case failsLimited(r.err):
-		d.seen.refuse(job.Key, began)
+		d.seen.refuse(delivery.Key, began)
 	case r.accepted(job.Response):
-		d.seen.accept(job.Key, began)
+		d.seen.accept(delivery.Key, began)
 	}
 	switch {
 	case l.refusals.calls > 0:

@@ -43,6 +43,7 @@ type destination struct {
 	observers *observers
 	failures  *failureLog
 	strangers outage.Limiter // types of tasks of other programs, logged once
+	unkeyed   outage.Limiter // errors of KeyBy
 
 	watching sync.WaitGroup // watchCredentials
 
@@ -62,7 +63,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	d := &destination{
 		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
 		stuckAfter: stuckAfter, stopped: make(chan struct{}), observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
-		strangers: outage.Limiter{Every: math.MaxInt64},
+		strangers: outage.Limiter{Every: math.MaxInt64}, unkeyed: outage.Limiter{Every: time.Minute},
 	}
 	if !store.System(name) {
 		d.seen = &seen{}
@@ -77,7 +78,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 	g := &gate{reach: d.reach}
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: store.Namespace(d.o.Namespace).Queues(d.name), Concurrency: d.s.concurrency, Worker: d.o.Worker,
-		Gate:      g,
+		Gate: g, KeyOf: d.limitKeys(),
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect,

@@ -83,6 +83,7 @@ type settings struct {
 	kept        int           // bytes of a response's body
 	// refusedAlone is how often a job may be refused alone; 0: without a limit.
 	refusedAlone int
+	keyBy        func(*jobs.Job) (string, error) // nil: the job's key
 	alike        map[string]string
 	shortProbe   bool
 }
@@ -124,6 +125,15 @@ func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept =
 // others, until the job fails. Such a refusal does not count for the circuit breaker, and the job waits
 // alone. Default 10; 0: it never fails; not negative.
 func MaxRefusedAlone(n int) HandleOption { return func(s *settings) { s.refusedAlone = n } }
+
+// KeyBy sets the key under which the circuit breaker and its limits hold a job, in place of the job's key:
+// KeyRate and KeyConcurrency, the breaker of the key, and blame. What a key cannot have is replaced; see
+// docs/limits.md. With "" only the destination's limits hold the job. After an error, which is logged, it is
+// the job's own key. The token stays that of the job's key. f is called for each fetched job, from several
+// goroutines at once, and must not change the job. It should be the same on all workers.
+func KeyBy(f func(job *jobs.Job) (string, error)) HandleOption {
+	return func(s *settings) { s.keyBy = f }
+}
 
 // Breaker sets the rules of the destination's circuit breaker, which should be the same on all
 // instances. The Publisher sets Destination, Instance, Logger and MaxInFlight; the default of

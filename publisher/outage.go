@@ -44,13 +44,13 @@ type counted struct {
 
 // undecided returns the call if it may turn out to be a part of an outage, or shortly before one. If
 // it has, it changes the outcome.
-func (d *destination) undecided(job *jobs.Job, o *store.Outcome, event *JobEvent) *undecided {
+func (d *destination) undecided(job *jobs.Job, key string, o *store.Outcome, event *JobEvent) *undecided {
 	if !event.outage || o.Kind != store.KindFail && o.Kind != store.KindRetry {
 		return nil
 	}
 	s := &undecided{job: job, quiet: undecidedFor + event.Took + 2*apart(d.s.breaker.Rate, d.s.breaker.KeyRate)}
-	if job.Key != "" {
-		s.counts = append(s.counts, counted{Breaker: d.breaker.Key(job.Key)})
+	if key != "" {
+		s.counts = append(s.counts, counted{Breaker: d.breaker.Key(key)})
 	}
 	s.counts = append(s.counts, counted{Breaker: d.breaker})
 	s.until = time.Now().Add(s.quiet)

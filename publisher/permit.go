@@ -14,7 +14,7 @@ import (
 func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
 	if ok && d.inTime(p) {
-		own, err := p.ForCall(d.calls, job.Key, job.Cost) // as the gate has admitted it, but for a CostError
+		own, err := p.ForCall(d.calls, delivery.Key, job.Cost) // as the gate has admitted it, but for a CostError
 		if err != nil {
 			d.release(p)
 		}
@@ -22,7 +22,7 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	}
 	// The gate was open, or the permit's time is over.
 	d.release(p)
-	return d.breaker.Key(job.Key).Cost(job.Cost).Allow(d.calls)
+	return d.breaker.Key(delivery.Key).Cost(job.Cost).Allow(d.calls)
 }
 
 // inTime reports whether a permit is still good: its lease has not ended while this process was

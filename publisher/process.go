@@ -41,7 +41,7 @@ func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater
 		}
 	}
 	outcome, event := d.attempt(job, delivery, sending, c)
-	if u := d.undecided(job, &outcome, event); u != nil {
+	if u := d.undecided(job, delivery.Key, &outcome, event); u != nil {
 		if d.waiting.Add(1) <= maxUndecided {
 			cancelled, cancel := context.WithCancel(context.Background())
 			u.cancelled = cancelled.Done()
@@ -113,6 +113,11 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	if err != nil {
 		return d.withoutPermit(job, err, event), event
 	}
+	token, err := d.tokenPermit(job, permit)
+	if err != nil {
+		d.release(permit)
+		return d.withoutPermit(job, err, event), event
+	}
 	if d.log.Enabled(ctx, slog.LevelDebug) {
 		d.log.Debug("job", "job", job.ID, "result", "started", "attempt", job.Attempt)
 	}
@@ -129,7 +134,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 				d.observers.answer(answerOf(d.name, job, r))
 			}
 			r.whose = whose.whose
-			status = d.report(permit, job, r)
+			status = d.reportToken(token, permit, job, r)
 		})
 	}
 	result := d.call(ctx, job, permit, inFlight{

@@ -19,7 +19,7 @@ const reportTimeout = 2 * time.Second
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
 	if !r.called() && (r.kind != unauthorized || r.own) || r.kind == unreachable {
 		d.release(permit)
-		return d.breaker.Key(job.Key).Status()
+		return d.breaker.Key(permit.Key()).Status()
 	}
 	o := r.breakerOutcome(job.Response)
 	if left := job.Budget; left != nil && r.whose == limitOfAll {

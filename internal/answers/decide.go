@@ -34,18 +34,17 @@ func (f Failure) place() string { return fmt.Sprintf("%srule %d, %s", f.of, f.Ru
 var missing = regexp.MustCompile(`^cannot fetch (\w+) from <nil>$`)
 
 // logged is the error without values of the answer.
-func (f Failure) logged() string {
-	e, ok := errors.AsType[*expression.Error](f.Err)
-	if !ok {
-		return f.Err.Error()
+func (f Failure) logged() string { return withoutValues(f.Err, f.source).Error() }
+
+func withoutValues(err error, source string) error {
+	e, ok := errors.AsType[*expression.Error](err)
+	if !ok || e.Message == expression.NoFields {
+		return err
 	}
-	if e.Message == expression.NoFields {
-		return f.Err.Error()
+	if m := missing.FindStringSubmatch(e.Message); m != nil && strings.Contains(source, m[1]) {
+		return err
 	}
-	if m := missing.FindStringSubmatch(e.Message); m != nil && strings.Contains(f.source, m[1]) {
-		return f.Err.Error()
-	}
-	return (&expression.Error{Line: e.Line, Column: e.Column, Message: "a value has another type than the rule expects"}).Error()
+	return &expression.Error{Line: e.Line, Column: e.Column, Message: "a value has another type than the expression expects"}
 }
 
 // Decided is the decision of a rule.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/oauth"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -236,6 +237,10 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	if rules != nil {
 		options.Rules = rules
 	}
+	keyBy, err := answers.KeyBy(d.KeyBy)
+	if err != nil {
+		return refused("_KEY_BY", err)
+	}
 	traced.wrap(&options)
 	h, err := publisher.NewHTTP(options)
 	if err == nil {
@@ -246,6 +251,8 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.MaxRefusedAlone(d.MaxRefusedAlone),
 			publisher.Breaker(breakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
+			publisher.KeyBy(keyBy),
+			publisher.Setting("key by", d.KeyBy),
 			publisher.Setting("preset", d.Preset),
 			publisher.Setting("URL", d.Method+" "+d.URL),
 			publisher.Setting("key pattern", d.KeyPattern),

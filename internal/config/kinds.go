@@ -21,6 +21,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -140,6 +141,7 @@ var byForm = map[string]kind{
 	"preset":         {takes: "use one of " + strings.Join(presets.Names(), ", ")},
 	"method":         {check: checkMethod},
 	"pattern":        {check: checkPattern},
+	"key expression": {check: checkKeyBy},
 	"header":         {check: checkHeader},
 	"scheme":         {check: checkScheme},
 	"address":        {check: checkListen("")},
@@ -516,6 +518,13 @@ func checkMethod(_ variable, method string) (problem, fix string) {
 func checkPattern(_ variable, expr string) (problem, fix string) {
 	if _, err := keyurl.Pattern(expr); err != nil {
 		return err.Error(), "use one of RE2, such as [a-z0-9-]{1,40}"
+	}
+	return "", ""
+}
+
+func checkKeyBy(_ variable, source string) (problem, fix string) {
+	if _, err := answers.KeyBy(source); err != nil {
+		return "is not a valid expression: " + err.Error(), "use one over key, request, payload and priority, such as request.path or key + \":\" + payload.model"
 	}
 	return "", ""
 }

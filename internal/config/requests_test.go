@@ -15,6 +15,7 @@ func TestLoadRefusesRequests(t *testing.T) {
 	}{
 		"key without pattern": {[]string{shop, keyed}, "DESTINATION_0_KEY_PATTERN: is not set, and DESTINATION_0_URL holds {key}; set it to a regular expression of the keys that may be in the URL, such as [a-z0-9-]{1,40}"},
 		"key at the end":      {[]string{shop, "DESTINATION_0_URL=https://{key}/v1", "DESTINATION_0_KEY_PATTERN=a"}, "DESTINATION_0_URL: may hold {key} in its host, but not at the end, in its path or in its query, and nowhere else; write it like https://{key}.example.com/v1"},
+		"key by":              {with("DESTINATION_0_KEY_BY=request.path +"), "DESTINATION_0_KEY_BY: \"request.path +\" is not a valid expression: column 14: unexpected token EOF; use one over key, request, payload and priority, such as request.path or key + \":\" + payload.model"},
 		"pattern":             {with("DESTINATION_0_KEY_PATTERN=a)|(b"), "DESTINATION_0_KEY_PATTERN: \"a)|(b\" is not a regular expression: error parsing regexp: unexpected ): `a)|(b`; use one of RE2, such as [a-z0-9-]{1,40}"},
 		"header":              {with("DESTINATION_0_AUTH_HEADER=X Key"), `DESTINATION_0_AUTH_HEADER: "X Key" is not the name of a header; use letters, digits and hyphens, such as X-Api-Key`},
 		"header of ours":      {with("DESTINATION_0_SIGN_HEADER=content-type"), `DESTINATION_0_SIGN_HEADER: "content-type" is a header with another meaning; use one such as X-Api-Key`},

@@ -172,6 +172,10 @@ type Destination struct {
 	FleetConcurrency int `env:"FLEET_CONCURRENCY" min:"1" example:"5"`
 	// Calls that the whole fleet makes at once at most for one key.
 	KeyConcurrency int `env:"KEY_CONCURRENCY" min:"1" example:"1"`
+	// Expression over a job's key, request, payload and priority: the key under which the
+	// breaker of keys, KEY_RATE and KEY_CONCURRENCY hold the job, such as request.path or
+	// key + ":" + payload.model. Its token stays that of its key. See docs/limits.md.
+	KeyBy string `form:"key expression" env:"KEY_BY" example:"request.path"`
 	// Refusals of one job by itself, while the API accepts other jobs, after which it fails.
 	// They do not open the breaker, and that job alone waits, longer each time. 0: it never
 	// fails. See docs/limits.md.

@@ -35,6 +35,9 @@ type Options struct {
 	Queues []string
 	// Concurrency is the maximum of jobs in flight.
 	Concurrency int
+	// KeyOf returns the key under which the gate holds a job, given its encoded message and the job's
+	// own key; "" for none. Nil: its own key.
+	KeyOf func(msg, own string) string
 	// Worker is recorded with each job that this process fetches: host:pid.
 	Worker string
 	// Gate permits fetches. Nil: always.

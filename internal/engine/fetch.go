@@ -379,5 +379,5 @@ func (e *Engine) nextRun() string {
 }
 
 func (e *Engine) fetchArgs(f fetch, want int) store.FetchArgs {
-	return store.FetchArgs{Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease}
+	return store.FetchArgs{Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease, Rekeys: e.o.KeyOf != nil}
 }

@@ -231,7 +231,7 @@ func TestFetchScriptFields(t *testing.T) {
 			score := s.rdb.ZScore(context.Background(), store.LeaseKey(s.queue), id).Val()
 			s.between("the end of the lease of "+id, fmt.Sprintf("%.0f", score*1000), before.Add(testLease), after.Add(testLease+time.Second))
 		}
-		d := deliveryOf(fetch{queue: s.queue, at: before}, reply.Jobs[1])
+		d := (&Engine{}).deliveryOf(fetch{queue: s.queue, at: before}, reply.Jobs[1])
 		if off := d.Expires.Sub(time.UnixMilli(4000000000000)); off < -time.Minute || off > time.Minute {
 			t.Errorf("it expires at %s by the local clock", d.Expires)
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -14,6 +15,7 @@ type admission struct {
 	opened  uint64 // count of opened keys before the gate was asked
 	refused []unheld
 	until   map[string]time.Time // by refused key
+	behind  map[string]bool      // keys that hold jobs already
 	err     error                // of the job that the gate refused last
 }
 
@@ -21,14 +23,19 @@ type admission struct {
 type unheld struct {
 	queue, run     string
 	id, key, place string
-	until          time.Time
+	until          time.Time // zero: when its key is asked for
 }
 
 // admit decides whether the job may be handed out. Otherwise it is no longer in flight; one that
 // its key refuses is kept for hold.
 func (a *admission) admit(d *Delivery) Verdict {
-	asked := a.f.key != "" // before the held job was fetched, without its cost
-	if a.f.permits != nil {
+	if a.behind[d.Key] {
+		a.e.flight.remove(d)
+		a.refused = append(a.refused, a.unheld(d, time.Time{}))
+		return KeyRefused
+	}
+	asked := a.f.key != "" && a.f.key == d.Key          // before the held job was fetched, without its cost
+	if a.f.permits != nil && (asked || a.f.key == "") { // others are for calls of that key
 		d.Permit = a.f.permits.next()
 	}
 	if d.Permit == nil && (d.Key == "" || asked) {
@@ -62,8 +69,30 @@ func (a *admission) admit(d *Delivery) Verdict {
 	}
 	a.giveBack(d)
 	a.e.flight.remove(d)
-	a.refused = append(a.refused, unheld{queue: d.Queue, run: d.run, id: d.ID, key: d.Key, place: d.place, until: until})
+	a.refused = append(a.refused, a.unheld(d, until))
 	return KeyRefused
+}
+
+func (a *admission) unheld(d *Delivery, until time.Time) unheld {
+	return unheld{queue: d.Queue, run: d.run, id: d.ID, key: d.Key, place: d.place, until: until}
+}
+
+// behindHeld finds the keys of fetched pending jobs that hold others: these go behind them. The
+// script that fetched them does that itself where jobs are held under their own keys.
+func (a *admission) behindHeld(fetched []*Delivery, held store.HeldKeys) (err error) {
+	var keys []string
+	for _, d := range fetched {
+		if d.Key != "" && !slices.Contains(keys, d.Key) {
+			keys = append(keys, d.Key)
+		}
+	}
+	if a.e.o.KeyOf == nil || a.f.key != "" || !held.Any || len(keys) == 0 {
+		return nil
+	}
+	ctx, cancel := a.e.bounded()
+	defer cancel()
+	a.behind, err = store.HeldAmong(ctx, a.e.rdb, a.f.queue, keys)
+	return err //nolint:wrapcheck // it names the operation
 }
 
 // giveBack makes the permit of a job that is not admitted the next job's.
@@ -89,8 +118,8 @@ func (a *admission) hold() error {
 	}
 	if a.e.opening.count() != a.opened {
 		// A key may have opened between the fetch and the hold.
-		for key := range a.until {
-			a.e.opening.add(key)
+		for _, j := range a.refused {
+			a.e.opening.add(j.key)
 		}
 	}
 	return nil
@@ -102,7 +131,7 @@ func (e *Engine) hold(jobs []unheld) error {
 	held := make([]store.HeldJob, len(jobs))
 	for i, j := range jobs {
 		held[i] = store.HeldJob{ID: j.id, Key: j.key, Place: j.place, Until: j.until}
-		e.noteLater(queue, j.until)
+		e.noteLater(queue, askAgainAt(j.until))
 	}
 	ctx, cancel := e.bounded()
 	defer cancel()

@@ -34,8 +34,12 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 	}
 	err = reply.Malformed
 	a := admission{e: e, f: f, opened: e.opening.count()}
+	fetched := make([]*Delivery, len(reply.Jobs))
 	for i, job := range reply.Jobs {
-		d := deliveryOf(f, job)
+		fetched[i] = e.deliveryOf(f, job)
+	}
+	err = errors.Join(err, a.behindHeld(fetched, reply.HeldKeys))
+	for i, d := range fetched {
 		if refusal := e.refusal(d); refusal != nil {
 			ctx, cancel := e.bounded()
 			s, problem := e.applyOutcome(ctx, f.queue, d.ID, d.run, *refusal)
@@ -105,10 +109,13 @@ func (e *Engine) refusal(d *Delivery) *store.Outcome {
 	return nil
 }
 
-func deliveryOf(f fetch, job store.Fetched) *Delivery {
+func (e *Engine) deliveryOf(f fetch, job store.Fetched) *Delivery {
 	d := &Delivery{
 		Queue: f.queue, ID: job.ID, Key: job.Key, Fields: job.Fields,
 		place: job.Place, msg: job.Message, run: f.run, fetched: f.at,
+	}
+	if e.o.KeyOf != nil {
+		d.Key = e.o.KeyOf(job.Message, job.Key)
 	}
 	if job.ExpiresIn != nil {
 		// From before the fetch, so that the expiry is never too late.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
@@ -27,7 +28,8 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	if Held(job) {
-		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, job.Key), job.ID).Result()
+		key := strings.TrimPrefix(store.Reason(job.ReasonCode).About(), job.Destination+"/")
+		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, key), job.ID).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
 			return nil

@@ -111,7 +111,7 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	}
 	var key, deferring *breaker.Status
 	if held := Held(job); held || deferredByKey(job) {
-		s, err := e.breaker(ctx, job.Destination+"/"+job.Key)
+		s, err := e.breaker(ctx, store.Reason(job.ReasonCode).About())
 		if err != nil {
 			return nil, err
 		}

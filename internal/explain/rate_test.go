@@ -64,7 +64,11 @@ func TestTurnByRate(t *testing.T) {
 	}
 	held := facts{now: now, breaker: breaker.Status{Name: "shop", State: breaker.Closed}, key: &breaker.Status{Name: "shop/alice", State: breaker.Closed, Rate: &r}}
 	want := "KEY_RATE allows 60 calls an hour; the next is due in 30s, at 14:31:18"
-	if w := held.byKey(&jobs.Job{Destination: "shop", Key: "alice"}); w.Reason != ByRate || w.Text != want || w.Breaker != "shop/alice" {
+	if w := held.byKey(&jobs.Job{Destination: "shop", Key: "alice", ReasonCode: "held shop/alice"}); w.Reason != ByRate || w.Text != want || w.Breaker != "shop/alice" {
 		t.Errorf("a job of a key waits by %s: %q, want %q", w.Reason, w.Text, want)
+	}
+	want += "; KEY_BY makes it a job of key v1:chat"
+	if w := held.byKey(&jobs.Job{Destination: "shop", Key: "alice", ReasonCode: "held shop/v1:chat"}); w.Text != want || w.Breaker != "shop/v1:chat" {
+		t.Errorf("a job that another key holds: %q of %s, want %q", w.Text, w.Breaker, want)
 	}
 }

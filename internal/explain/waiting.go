@@ -92,10 +92,16 @@ func (f facts) byBreaker(j *jobs.Job) *Waiting {
 
 // byKey returns the explanation of a job that waits for the breaker of its key.
 func (f facts) byKey(j *jobs.Job) *Waiting {
-	if w := f.describe(forCost(*f.key, j.Cost), j.Destination+"/"+j.Key); w != nil {
-		return w
+	name := store.Reason(j.ReasonCode).About()
+	key := strings.TrimPrefix(name, j.Destination+"/")
+	w := f.describe(forCost(*f.key, j.Cost), name)
+	switch {
+	case w == nil:
+		return &Waiting{Reason: Queued, Text: "in line among the jobs of key " + key}
+	case key != j.Key && !strings.Contains(w.Text, name):
+		w.Text += "; KEY_BY makes it a job of key " + key
 	}
-	return &Waiting{Reason: Queued, Text: fmt.Sprintf("in line among the jobs of key %s", j.Key)}
+	return w
 }
 
 // describe explains how the breaker called name holds a job; nil if it does not.
@@ -164,7 +170,7 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		return nil
 	}
 	if f.deferring != nil && f.deferring.State == breaker.Open && f.deferring.Cause == breaker.CauseCredentials {
-		return f.describe(*f.deferring, j.Destination+"/"+j.Key)
+		return f.describe(*f.deferring, store.Reason(j.ReasonCode).About())
 	}
 	w := &Waiting{Until: instant(due)}
 	when := inAt(due, f.now)
@@ -228,9 +234,10 @@ func deferredByBreaker(j *jobs.Job) bool {
 	return store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination)
 }
 
-// deferredByKey reports whether the breaker of the job's key deferred the job.
+// deferredByKey reports whether the breaker of a key of the job deferred it: of its own key, or of that of KEY_BY.
 func deferredByKey(j *jobs.Job) bool {
-	return j.Key != "" && store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination+"/"+j.Key)
+	r := store.Reason(j.ReasonCode)
+	return r.Code() == store.ReasonBreakerOpen && strings.HasPrefix(r.About(), j.Destination+"/")
 }
 
 // by names the operator that opened the breaker, and the reason.

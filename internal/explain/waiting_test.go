@@ -170,6 +170,9 @@ func TestWaiting(t *testing.T) {
 			if job.Status == "" {
 				job.Status = jobs.Pending
 			}
+			if row.key != nil {
+				job.ReasonCode = "held deviantart/alice"
+			}
 			f := facts{now: now, breaker: row.breaker, key: row.key, deferring: row.deferring, unreached: row.unreached}
 			if row.seen >= 0 {
 				f.seen, f.served = now.Add(-row.seen), row.seen <= 30*time.Second

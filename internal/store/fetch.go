@@ -27,6 +27,9 @@ type FetchArgs struct {
 	Max int
 	// Lease of the jobs.
 	Lease time.Duration
+	// Rekeys: other keys than those of the records hold jobs, so that the worker itself puts jobs
+	// behind held ones.
+	Rekeys bool
 }
 
 // FetchReply is the result of a fetch.
@@ -53,7 +56,7 @@ type Fetched struct {
 	// ExpiresIn is the time left, by Redis's clock; nil if it never expires.
 	ExpiresIn *time.Duration
 	Key       string
-	// Place among the jobs of its key; "" without one.
+	// Place among the held jobs of its key; "" for one without a key that was not held.
 	Place string
 }
 
@@ -90,7 +93,7 @@ func (f Fields) Map() map[string]string {
 func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) *redis.Cmd {
 	q := a.Queue
 	return eval(fetchScript, ctx, c, []string{PendingKey(q), PausedKey(q), ActiveKey(q), LeaseKey(q)},
-		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key)
+		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys))
 }
 
 // evaluation is (*Script).Run or (*Script).EvalSha.
@@ -143,10 +146,8 @@ func fetchedOf(v *values) (Fetched, error) {
 		left := Duration(ms)
 		f.ExpiresIn = &left
 	}
-	if key, ok := v.next().(string); ok {
-		f.Key, f.Place = key, v.text()
-	} else if len(v.left) > 0 {
-		v.next()
+	if f.Key = v.text(); len(v.left) > 0 {
+		f.Place = v.text()
 	}
 	if len(v.left) > 0 {
 		f.Fields.Refusals = v.text()

@@ -28,7 +28,8 @@ const (
 	FieldResponseBody   = "response_body"
 	FieldOutput         = "output"    // JSON, or NoOutput
 	FieldBatch          = "batch"     // of a job in a batch, beside the header
-	FieldKey            = "key"       // of a job with a key, beside the header
+	FieldKey            = "key"       // of a job with a key, beside the header; of a held job the key that holds it
+	FieldJobKey         = "job_key"   // of a job that another key holds: its own, or ""
 	FieldPlace          = "place"     // "<run> <score>": where it was among the held jobs of its key when that run took it
 	FieldTombstone      = "tombstone" // set while the pending list holds the id of a job that is not pending
 	FieldAction         = "action"    // requested while it runs: cancel or pause

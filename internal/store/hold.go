@@ -43,7 +43,8 @@ func heldKeysOf(reply []any) HeldKeys {
 // HeldJob is a fetched job to hold.
 type HeldJob struct {
 	ID, Key, Place string
-	// Until says when a worker may ask for the key again, by the local clock.
+	// Until says when a worker may ask for the key again, by the local clock. Zero: the key's
+	// time stays.
 	Until time.Time
 }
 
@@ -53,13 +54,32 @@ func Hold(ctx context.Context, rdb redis.Scripter, queue, run string, jobs []Hel
 	args := make([]any, 0, 2+4*len(jobs))
 	args = append(args, queue, run)
 	for _, j := range jobs {
-		args = append(args, j.ID, j.Key, j.Place, Millis(time.Until(j.Until)))
+		ms := any("")
+		if !j.Until.IsZero() {
+			ms = Millis(time.Until(j.Until))
+		}
+		args = append(args, j.ID, j.Key, j.Place, ms)
 	}
 	v, err := valuesOf(holdScript.Run(ctx, rdb, []string{ActiveKey(queue), LeaseKey(queue)}, args...))
 	if err != nil {
 		return 0, false, fmt.Errorf("hold jobs of %s: %w", queue, err)
 	}
 	return v.integer(), v.integer() == 1, v.err
+}
+
+// HeldAmong returns which of the keys hold jobs. Errors: Redis's.
+func HeldAmong(ctx context.Context, rdb redis.Cmdable, queue string, keys []string) (map[string]bool, error) {
+	times, err := rdb.ZMScore(ctx, HeldIndexKey(queue), keys...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("held keys of %s: %w", queue, err)
+	}
+	held := map[string]bool{}
+	for i, at := range times {
+		if at != 0 { // of a key that is not there
+			held[keys[i]] = true
+		}
+	}
+	return held, nil
 }
 
 // HeldKeyTime says in how many milliseconds a worker may ask for a held key again.

@@ -6,12 +6,13 @@
 -- ARGV[3] how many jobs at most        ARGV[4] worker
 -- ARGV[5] the run: a unique name of this fetch, which the outcomes of its jobs carry
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
+-- ARGV[7] 1 if the worker itself holds jobs behind others: their keys are not those of the records
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
 --   expired, 1 if the queue is paused or 2 if none is pending any more, the types of tasks of
 --   other programs as {type, how many, ...} or 0 without any, job, ...}, each job
 --   as {id, msg} or {id, msg, attempt, reschedules, crashes, expires_at, ms until then (nil =
---   it never expires), its key, its place among the jobs of it (nil without a key) and, if its
+--   it never expires), its key, its place among the held jobs (nil if it was not held and has no key) and, if its
 --   last call was refused, `refusals` with the ms since then in place of when}
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or completed
@@ -22,6 +23,7 @@
 local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local lease_ms, want, worker, run, name = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local source = name == '' and 'pending' or 'held'
+local behind = ARGV[7] ~= '1'
 local jobs, active, leases = { 0, 0, 0, 0, 0, 0 }, {}, {}
 local lease = lease_end(lease_ms)
 local expiring = {} -- those with an expiry
@@ -96,7 +98,10 @@ repeat
   end
   for i, id in ipairs(ids or {}) do
     local key = task(id)
-    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals')
+    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key')
+    if f[9] and pop_held then
+      f[7] = rare().restore_key(key, f[9])
+    end
     if not f[1] or f[2] ~= source then
       gone = gone + 1
       if f[2] and not pop_held then
@@ -112,12 +117,12 @@ repeat
     elseif f[6] and tonumber(f[6]) <= now then
       rare().expire(id, key, source)
       jobs[4] = jobs[4] + 1
-    elseif not (to_hold and f[7] and not pop_held and hold_behind(id, key, f[7])) then
+    elseif not (to_hold and f[7] and behind and not pop_held and hold_behind(id, key, f[7])) then
       local job = { id, f[1] }
-      if f[3] or f[4] or f[5] or f[6] or f[7] or f[8] then
+      if pop_held or f[3] or f[4] or f[5] or f[6] or f[7] or f[8] then
         job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
       end
-      if f[7] then
+      if f[7] or places then
         job[9] = int(places and places[i] or clock[1] * 1000000 + clock[2] + #active)
       end
       if f[8] then

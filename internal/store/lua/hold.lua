@@ -3,7 +3,8 @@
 --
 -- KEYS[1] active   KEYS[2] lease
 -- ARGV[1] queue    ARGV[2] the run that fetched them
--- ARGV[3...] per job: id, key, place, ms until a worker may ask for the key
+-- ARGV[3...] per job: id, key, its place or '' for the end, ms until a worker may ask for the
+--   key or '' for the time that it has
 -- returns {how many are held now, 1 if one of them was cancelled and has children}. One
 --   that this run does not have any more is left alone; actions requested meanwhile are
 --   applied
@@ -11,9 +12,9 @@ local active_key, lease_key = KEYS[1], KEYS[2]
 local run = ARGV[2]
 local n, children = 0, 0
 for i = 3, #ARGV, 4 do
-  local id, name, place = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+  local id, name, place, ms = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
   local key = task(id)
-  local f = redis.call('HMGET', key, 'run', 'crash_run', 'action', 'expires_at', 'children')
+  local f = redis.call('HMGET', key, 'run', 'crash_run', 'action', 'expires_at', 'children', 'key', 'started_at')
   if f[2] == run then
     take_crash_back(key)
   end
@@ -21,8 +22,16 @@ for i = 3, #ARGV, 4 do
     redis.call('ZREM', lease_key, id)
     local other = return_unstarted(id, key, f[4], f[3])
     if not other then
-      hold(id, key, name, place)
-      redis.call('ZADD', ours .. 'held_keys', int(now + tonumber(ARGV[i + 3])), name)
+      if f[6] ~= name then
+        redis.call('HSET', key, 'key', name, 'job_key', f[6] or '')
+      end
+      -- Without a place it came from the pending list: its place is the time of the fetch.
+      hold(id, key, name, place or tonumber(f[7]) * 1000 + i)
+      if ms then
+        redis.call('ZADD', ours .. 'held_keys', int(now + ms), name)
+      else
+        redis.call('ZADD', ours .. 'held_keys', 'NX', now_ms, name)
+      end
       n = n + 1
     elseif other == 'cancelled' and f[5] then
       children = 1

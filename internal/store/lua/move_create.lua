@@ -20,6 +20,10 @@ while i <= #ARGV do
     for at = first, i - 1, 1000 do
       redis.call('HSET', key, unpack(ARGV, at, math.min(at + 999, i - 1)))
     end
+    local own = redis.call('HGET', key, 'job_key')
+    if own then
+      restore_key(key, own)
+    end
     redis.call('HSET', key, 'state', 'moving', 'move_state', state, 'move_from', from, 'move_digest', digest)
     redis.call('ZADD', ours .. 'moving', now_ms, id)
     local batch = redis.call('HGET', key, 'batch')

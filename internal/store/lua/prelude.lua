@@ -129,6 +129,18 @@ local function hold(id, key, name, place)
   redis.call('HSET', key, 'state', 'held')
 end
 
+-- A job that another key than its own holds, by KEY_BY: `key` is that one while it is held, and
+-- `job_key` its own, '' without one. Afterwards `key` is its own again, which is returned.
+local function restore_key(key, own)
+  redis.call('HDEL', key, 'job_key')
+  if own == '' then
+    redis.call('HDEL', key, 'key')
+    return false
+  end
+  redis.call('HSET', key, 'key', own)
+  return own
+end
+
 -- Takes a key out of `held_keys` if it holds no more jobs.
 local function forget_key_if_empty(name)
   if redis.call('EXISTS', held_of(name)) == 0 then
@@ -186,10 +198,14 @@ local function take_out(id, key, state)
   elseif state == 'completed' then
     redis.call('ZREM', asynq .. state, id)
   elseif state == 'held' then
-    local name = redis.call('HGET', key, 'key') or ''
+    local f = redis.call('HMGET', key, 'key', 'job_key')
+    local name = f[1] or ''
     redis.call('ZREM', ours .. 'held', id)
     redis.call('ZREM', held_of(name), id)
     forget_key_if_empty(name)
+    if f[2] then
+      restore_key(key, f[2])
+    end
   elseif state ~= 'active' then
     redis.call('ZREM', ours .. state, id)
   end

@@ -1,0 +1,121 @@
+package publisher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// limitKeys returns engine.Options.KeyOf: nil without KeyBy.
+func (d *destination) limitKeys() func(msg, own string) string {
+	if d.s.keyBy == nil {
+		return nil
+	}
+	return func(encoded, own string) string {
+		msg, err := store.DecodeMessage([]byte(encoded))
+		if err != nil {
+			return own // process fails the job
+		}
+		job, err := store.JobOf[jobs.Job](msg, nil)
+		if err != nil {
+			return own
+		}
+		key, err := d.keyBy(job)
+		if err != nil {
+			if d.unkeyed.Allow(err.Error()) {
+				d.log.Warn("KEY_BY gives no key for a job; the breaker and limits of its own key hold it", "job", job.ID, "error", clean(err.Error(), maxError))
+			}
+			return job.Key
+		}
+		return toKey(key)
+	}
+}
+
+// keyBy calls KeyBy; a panic is an error.
+func (d *destination) keyBy(job *jobs.Job) (key string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("KeyBy panicked: %v", r)
+		}
+	}()
+	return d.s.keyBy(job)
+}
+
+// maxKey is the longest key, in bytes.
+const maxKey = 128
+
+// toKey makes a key of a text, such as v1:chat of the path /v1/chat: slashes become colons, other
+// characters that a key cannot have hyphens, and those that it cannot begin with are left out. Where that changes
+// more than slashes, or the text is too long, a hash of the text follows, so that two texts have two keys.
+func toKey(text string) string {
+	key := strings.Trim(strings.ReplaceAll(text, "/", ":"), ":")
+	if key == "" || jobs.ValidName(key) {
+		return key
+	}
+	sum := sha256.Sum256([]byte(text))
+	hash := hex.EncodeToString(sum[:8])
+	key = strings.TrimLeft(strings.Map(func(r rune) rune {
+		if r < 0x80 && jobs.ValidName("a"+string(r)) {
+			return r
+		}
+		return '-'
+	}, key), "._:@-")
+	return strings.TrimLeft(key[:min(len(key), maxKey-1-len(hash))]+"-"+hash, "-")
+}
+
+// tokenPermit returns a permit of the breaker of the job's own key where another key holds the job by
+// KeyBy: that breaker is open while the API refuses the token of the key. The zero permit without one.
+func (d *destination) tokenPermit(job *jobs.Job, permit breaker.Permit) (breaker.Permit, error) {
+	if d.s.keyBy == nil || job.Key == "" || job.Key == permit.Key() {
+		return breaker.Permit{}, nil
+	}
+	own := d.breaker.Key(job.Key)
+	if own.View().State == breaker.Closed {
+		return breaker.Permit{}, nil
+	}
+	return own.Allow(d.calls) //nolint:wrapcheck // it is an outcome
+}
+
+// reportToken is report, but a refused token of the job's own key opens the breaker of that key, not of
+// the one that holds the job by KeyBy. token is the permit of that key, if it was open.
+func (d *destination) reportToken(token, permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
+	ofKey := r.kind == unauthorized && r.scope != jobs.ScopeGlobal && !r.own
+	if d.s.keyBy == nil || job.Key == "" || job.Key == permit.Key() || token.Key() == "" && !ofKey {
+		return d.report(permit, job, r)
+	}
+	calls := context.WithoutCancel(d.calls)
+	if token.Key() == "" {
+		var err error
+		if token, err = d.breaker.Key(job.Key).Allow(calls); err != nil {
+			ofKey = false // it is open already, or unknown: the job waits alone
+		}
+	}
+	if !ofKey {
+		status := d.report(permit, job, r)
+		switch {
+		case r.kind == unauthorized:
+			return d.breaker.Key(job.Key).Status()
+		case r.accepted(job.Response):
+			if _, err := token.Report(calls, breaker.Success()); err != nil {
+				d.log.Warn("a result could not be reported to the breaker", "error", err)
+			}
+		default:
+			d.release(token)
+		}
+		return status
+	}
+	if r.called() {
+		if _, err := permit.Report(calls, breaker.Neutral()); err != nil {
+			d.log.Warn("a result could not be reported to the breaker", "error", err)
+		}
+	} else {
+		d.release(permit)
+	}
+	return d.report(token, job, r)
+}
