@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,13 +151,12 @@ func (c *core) asksForKey(key string) bool {
 	return key != "" && c.asksForKeys()
 }
 
-// caps are the configured calls in flight, named for the scripts.
-func (c *core) caps(key string) []any {
-	own := []any{"cap", c.options.FleetConcurrency}
-	if key != "" {
-		own = append(own, "key_cap", c.options.KeyConcurrency)
+// caps adds the configured calls in flight.
+func (q *question) caps() {
+	q.number("cap", int64(q.c.options.FleetConcurrency))
+	if q.key != "" {
+		q.number("key_cap", int64(q.c.options.KeyConcurrency))
 	}
-	return named(own...)
 }
 
 // free grants a permit that Redis does not count, if the views allow it.
@@ -211,6 +209,9 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 
 // refusal returns the error of a view that permits no call at now, or nil.
 func (c *core) refusal(v *view, now time.Time) error {
+	if v.state == Closed {
+		return nil
+	}
 	e := &OpenError{
 		Name: v.record.Name, Destination: c.place.name, State: v.state, Incident: v.record.Incident,
 		Cause: v.record.Cause, Reason: v.record.Reason,
@@ -255,9 +256,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 		return one(c.withoutRedis(key, under, errAway))
 	}
 	// The request of the previous goroutine may take Timeout, too.
-	waitCtx, cancel := context.WithTimeout(ctx, 2*c.options.Timeout)
-	defer cancel()
-	keyLock, err := c.asking.lock(waitCtx, key)
+	keyLock, err := c.asking.lock(ctx, 2*c.options.Timeout, key)
 	if err != nil {
 		return nil, unavailable("allow", c.name(key), err)
 	}
@@ -278,25 +277,24 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 	if !under {
 		id = newID()
 	}
-	ids, more := []uint64{id}, make([]string, max(0, n-1))
-	for i := range more {
-		ids = append(ids, newID())
-		more[i] = token(ids[i+1])
-	}
-	abandoned := func() {
-		for _, id := range ids {
-			c.releaseLater(id, key, under)
-		}
+	var more []uint64
+	for range n - 1 {
+		more = append(more, newID())
 	}
 	lease := c.options.ProbeTimeout + ahead.Within
 	started := c.clock.now()
 	looked := c.seen(key)
-	asking, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	r, err := c.within(func(limits []any) (reply, error) {
-		return c.run(asking, key, acquireScript, abandoned, slices.Concat(c.unmetered(key), c.caps(key), limits, have.charged(cost), named(
-			"permit", token(id), "more", strings.Join(more, " "), "lease", millis(lease), "key_only", under,
-			"lead", ahead.Lead.Microseconds(), "within", ahead.Within.Microseconds()))...)
+	r, err := c.within(ctx, time.Now().Add(c.options.Timeout), key, func(q *question) {
+		q.permits, q.keyOnly = append(append(q.permitHere[:0], id), more...), under
+		q.unmetered()
+		q.caps()
+		q.charged(have, cost)
+		q.text("permit", token(id))
+		q.text("more", tokens(more))
+		q.number("lease", millis(lease))
+		q.flag("key_only", under)
+		q.number("lead", ahead.Lead.Microseconds())
+		q.number("within", ahead.Within.Microseconds())
 	})
 	switch {
 	case err != nil && (ctx.Err() != nil || refused(err)):
@@ -331,13 +329,16 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 		p.until = time.Time{} // there is no lease
 	}
 	received := c.clock.now() // not before Redis's now
-	var permits []Permit
-	for i, start := range strings.Fields(starts) {
+	permits := make([]Permit, 0, n)
+	for start := range strings.FieldsSeq(starts) {
 		in, err := strconv.ParseInt(start, 10, 64)
-		if err != nil || i == len(ids) {
+		if err != nil || len(permits) == n {
 			return nil, fmt.Errorf("breaker: allow %s: the reply has permits %q", c.place.name, starts)
 		}
-		p.id, p.at = ids[i], r.now+in
+		if p.id = id; len(permits) > 0 {
+			p.id = more[len(permits)-1]
+		}
+		p.at = r.now + in
 		if in > 0 {
 			p.start = received.Add(time.Duration(in) * time.Microsecond)
 		}
@@ -349,13 +350,19 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 	return permits, nil
 }
 
-// within asks a script with the declared limits, and again if it says that the fixed windows are
-// of another time than Redis's: this process's clock, or Redis's, was set meanwhile.
-func (c *core) within(ask func(limits []any) (reply, error)) (r reply, err error) {
+// within asks for a permit, with what add adds and the declared limits, and again if the script says
+// that the fixed windows are of another time than Redis's: this process's clock, or Redis's, was set
+// meanwhile.
+func (c *core) within(ctx context.Context, until time.Time, key string, add func(q *question)) (r reply, err error) {
 	for range 3 { // between two of them a window may end, too
 		now := c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
-		r, err = ask(named("rates", c.rate.text, "bounds", c.rate.bounds(now),
-			"key_rates", c.keyRate.text, "key_bounds", c.keyRate.bounds(now)))
+		q := c.question(acquireScript, key)
+		add(q)
+		q.text("rates", c.rate.text)
+		q.text("bounds", c.rate.bounds(now))
+		q.text("key_rates", c.keyRate.text)
+		q.text("key_bounds", c.keyRate.bounds(now))
+		r, err = q.ask(ctx, until)
 		if err != nil || r.result != resultBounds {
 			return r, err
 		}
@@ -418,14 +425,16 @@ func (c *core) denied(r *reply) *OpenError {
 // releaseLater releases a permit that may have been granted although the answer was lost.
 func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
-		ctx, cancel := c.bounded(context.Background())
-		defer cancel()
-		release := func(time.Duration) []any {
-			return slices.Concat(c.caps(key), named("permit", token(id), "key_only", keyOnly))
+		release := func(time.Duration) *question {
+			q := c.question(releaseScript, key)
+			q.caps()
+			q.text("permit", token(id))
+			q.flag("key_only", keyOnly)
+			return q
 		}
-		r, err := c.run(ctx, key, releaseScript, nil, release(0)...)
+		r, err := release(0).ask(context.Background(), time.Now().Add(c.options.Timeout))
 		if err != nil {
-			c.owe(key, releaseScript, c.clock.now().Add(c.options.ProbeTimeout), release)
+			c.owe(key, c.clock.now().Add(c.options.ProbeTimeout), release)
 			return
 		}
 		c.wakeHere(key, &r)
@@ -442,7 +451,7 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	if _, err := c.run(ctx, b.key, advanceScript, nil); err != nil {
+	if _, err := c.run(ctx, b.key, advanceScript); err != nil {
 		return b.Status(), unavailable("advance", b.Name(), err)
 	}
 	return b.Status(), nil
@@ -454,7 +463,7 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	if _, err := b.run(ctx, b.key, renewedScript, nil, named("credentials", id)...); err != nil {
+	if _, err := b.run(ctx, b.key, renewedScript, named("credentials", id)...); err != nil {
 		return b.Status(), unavailable("renew the credentials of", b.Name(), err)
 	}
 	return b.Status(), nil

@@ -27,6 +27,10 @@ type core struct {
 	inFlight *inFlight
 	tally    tally
 
+	preamble preamble
+	parsed   lastRecords
+	timers   sync.Pool // of exchanges: most are stopped
+
 	rate, keyRate declared
 	redisAhead    atomic.Int64 // of this process's clock, µs, as of the last reply
 
@@ -105,6 +109,12 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		stop:    func() {},
 		wholeAt: time.Now(),
 	}
+	for _, key := range k.place.keys {
+		k.preamble.keys = append(k.preamble.keys, key)
+	}
+	k.preamble.argv = k.place.args(caller{
+		who: o.Instance, id: k.id, cooldown: o.Cooldown, multiplier: o.CooldownMultiplier, maxCooldown: o.MaxCooldown,
+	}, nil)
 	k.unreadable = outage{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
 	k.unsubscribed = outage{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}
 	k.stamp.Store(new(string))
@@ -200,57 +210,11 @@ func (c *core) spawn(f func()) bool {
 	return true
 }
 
-// run runs a script about one name and observes its reply. abandoned is as in await.
-func (c *core) run(ctx context.Context, key string, s *script, abandoned func(), own ...any) (reply, error) {
-	asked := time.Now()
-	return await(ctx, c, abandoned, func() (reply, error) {
-		started := c.clock.now()
-		r, err := s.run(ctx, c.rdb, c.placeOf(key), c.caller(), own...)
-		c.reached(ctx, err)
-		if err != nil && !refused(err) && (!errors.Is(err, context.DeadlineExceeded) || time.Since(asked) >= slowest) && !errors.Is(ctx.Err(), context.Canceled) {
-			c.awayUntil.Store(time.Now().Add(min(c.options.RefreshInterval, time.Second)).UnixNano())
-		}
-		if err != nil {
-			return reply{}, err
-		}
-		c.observeReply(key, &r, started, c.clock.now())
-		return r, nil
-	})
-}
-
-// await returns the result of ask, or returns when ctx ends, even if the client does not. It
-// calls abandoned, if any, when a script may have run without its reply being returned.
-func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var given atomic.Bool // set by the side that uses the answer
-	answers := make(chan answer, 1)
-	background := func() {
-		value, err := ask()
-		if given.CompareAndSwap(false, true) {
-			answers <- answer{value, err}
-		} else if abandoned != nil && !refused(err) {
-			abandoned()
-		}
-	}
-	if !c.spawn(background) {
-		background() // closed: no goroutine may outlive Close
-	}
-	var a answer
-	select {
-	case a = <-answers:
-	case <-ctx.Done():
-		if given.CompareAndSwap(false, true) {
-			return a.value, ctx.Err()
-		}
-		a = <-answers
-	}
-	if a.err != nil && abandoned != nil && !refused(a.err) {
-		abandoned()
-	}
-	return a.value, a.err
+// run runs a script about one name and observes its reply.
+func (c *core) run(ctx context.Context, key string, s *script, own ...any) (reply, error) {
+	q := c.question(s, key)
+	q.args = append(q.args, own...)
+	return q.ask(ctx, c.deadline(ctx))
 }
 
 // slowest is how long a Redis that is taken to be away has not answered for at least.
@@ -273,14 +237,6 @@ func (c *core) reached(ctx context.Context, err error) {
 	case !errors.Is(ctx.Err(), context.Canceled):
 		c.down.Store(true)
 	}
-}
-
-// placeOf returns the place of the breaker of a key; of the destination for "".
-func (c *core) placeOf(key string) place {
-	if key == "" {
-		return c.place
-	}
-	return c.place.namespace.placeOf(c.place.name, key)
 }
 
 // refused reports whether Redis answered with an error: the script did not run.
@@ -318,6 +274,14 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeout(ctx, timeout)
 }
 
+// deadline is until when a caller waits for Redis.
+func (c *core) deadline(ctx context.Context) time.Time {
+	if until, ok := ctx.Deadline(); ok {
+		return until
+	}
+	return time.Now().Add(c.options.Timeout)
+}
+
 func (c *core) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return within(ctx, c.options.Timeout)
 }
@@ -330,4 +294,12 @@ func newID() uint64 {
 // token is a permit's id as the scripts know it.
 func token(id uint64) string {
 	return strconv.FormatUint(id, 16)
+}
+
+func tokens(ids []uint64) string {
+	var text []byte
+	for _, id := range ids {
+		text = append(strconv.AppendUint(text, id, 16), ' ')
+	}
+	return string(text)
 }

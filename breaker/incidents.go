@@ -196,7 +196,7 @@ func (c *core) flushRescheduled(ctx context.Context) {
 	c.tally.mu.Unlock()
 	for of, n := range maps.All(counts) {
 		ctx, cancel := bounded(ctx)
-		_, err := c.run(ctx, of.key, rescheduledScript, nil, of.incident, n)
+		_, err := c.run(ctx, of.key, rescheduledScript, of.incident, n)
 		cancel()
 		if err != nil {
 			(&Breaker{core: c, key: of.key}).Rescheduled(of.incident, n)

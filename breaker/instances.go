@@ -54,11 +54,9 @@ func (c *core) registerNext(every time.Duration, err error) {
 // 0 unregisters it.
 func (c *core) register(ctx context.Context, valid time.Duration) error {
 	calls := c.atOnce()
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	_, err := await(ctx, c, nil, func() (struct{}, error) {
+	_, err := await(ctx, c.deadline(ctx), c, answerFunc[struct{}](func(_, ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.registered(registerScript.Run(ctx, c.rdb, c.place.keys, c.registration(calls, valid)...), calls)
-	})
+	}))
 	return err
 }
 
@@ -135,10 +133,9 @@ func (j *joins) take() []string {
 func (c *core) sendJoins(ctx context.Context) {
 	keys := c.joins.take()
 	for i, key := range keys {
-		ctx, cancel := c.bounded(ctx)
-		_, err := c.run(ctx, key, joinScript, nil, c.unmetered(key)...)
-		cancel()
-		if err != nil {
+		q := c.question(joinScript, key)
+		q.unmetered()
+		if _, err := q.ask(ctx, c.deadline(ctx)); err != nil {
 			for _, key := range keys[i:] {
 				c.joins.later(key)
 			}
@@ -163,28 +160,29 @@ func (c *core) expirePermits() {
 	}
 }
 
-// unmetered returns how many permits are in use that Redis has not counted, for the
-// destination and for a key, named for the scripts: none for a name as long as this instance
-// does not know that its calls are counted, because more uncounted ones could start after the
-// report.
-func (c *core) unmetered(key string) []any {
+// unmetered adds how many permits are in use that Redis has not counted, for the destination and
+// for the key: none for a name as long as this instance does not know that its calls are counted,
+// because more uncounted ones could start after the report.
+func (q *question) unmetered() {
+	c, key := q.c, q.key
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
 	sequence, n, of := c.inFlight.count(key)
-	counts := []any{"sequence", sequence}
+	q.count("sequence", int64(sequence)) //nolint:gosec // counts from 1
 	if !c.options.NoLearning {
-		counts = append(counts, "learn", "1")
-		for i, name := range [...]string{"", key} {
-			if calls, age := c.learning.take(name, c.clock.now()); calls > 0 {
-				prefix := [...]string{"", "key_"}[i]
-				counts = append(counts, prefix+"accepted", calls, prefix+"accepted_for", millis(age))
-			}
+		q.flag("learn", true)
+		if calls, age := c.learning.take("", c.clock.now()); calls > 0 {
+			q.count("accepted", int64(calls))
+			q.count("accepted_for", millis(age))
+		}
+		if calls, age := c.learning.take(key, c.clock.now()); key != "" && calls > 0 {
+			q.count("key_accepted", int64(calls))
+			q.count("key_accepted_for", millis(age))
 		}
 	}
 	if parent.record.metered() {
-		counts = append(counts, "calls", n)
+		q.count("calls", int64(n))
 	}
 	if child != nil && child.record.metered() {
-		counts = append(counts, "key_calls", of)
+		q.count("key_calls", int64(of))
 	}
-	return counts
 }

@@ -9,8 +9,9 @@ import (
 // keyMutex is a keyed mutex: one goroutine at a time asks Redis about a name. A refusal of slow
 // start, budget or concurrency, and a failure, serves the goroutines that wait, too.
 type keyMutex struct {
-	mu   sync.Mutex
-	held map[string]*keyLock
+	mu    sync.Mutex
+	held  map[string]*keyLock
+	spare *keyLock // one that is not held, for the next name
 }
 
 type keyLock struct {
@@ -37,19 +38,33 @@ type seenViews struct {
 // sameRefusal is how long a refusal holds for others, unless something changes.
 const sameRefusal = 20 * time.Millisecond
 
-// lock waits for the lock, or for the end of ctx.
-func (l *keyMutex) lock(ctx context.Context, key string) (*keyLock, error) {
+// lock waits for the lock, until ctx or the time ends.
+func (l *keyMutex) lock(ctx context.Context, most time.Duration, key string) (*keyLock, error) {
 	l.mu.Lock()
 	if l.held == nil {
 		l.held = map[string]*keyLock{}
 	}
 	t := l.held[key]
 	if t == nil {
-		t = &keyLock{of: l, key: key, free: make(chan struct{}, 1)}
+		if t = l.spare; t == nil {
+			t = &keyLock{free: make(chan struct{}, 1)}
+		}
+		*t, l.spare = keyLock{of: l, key: key, free: t.free}, nil
 		l.held[key] = t
 	}
 	t.users++
 	l.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		t.leave()
+		return nil, err
+	}
+	select {
+	case t.free <- struct{}{}:
+		return t, nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	select {
 	case t.free <- struct{}{}:
 		if err := ctx.Err(); err != nil {
@@ -73,6 +88,7 @@ func (t *keyLock) leave() {
 	defer t.of.mu.Unlock()
 	if t.users--; t.users == 0 {
 		delete(t.of.held, t.key)
+		t.of.spare = t
 	}
 }
 

@@ -60,18 +60,17 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 
 // askSnapshot reads one page of the snapshot.
 func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
-	ctx, cancel := c.bounded(ctx) // each page: all of them may be many
-	defer cancel()
-	s, err := await(ctx, c, nil, func() (snapshot, error) {
+	// The deadline is of each page: all of them may be many.
+	s, err := await(ctx, c.deadline(ctx), c, answerFunc[snapshot](func(ctx, command context.Context) (snapshot, error) {
 		own := []any{since, flag(timed), snapshotPage}
-		values, err := snapshotScript.Run(ctx, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
+		values, err := snapshotScript.Run(command, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
 		var s snapshot
 		if err == nil {
 			s, err = parseSnapshot(values)
 		}
 		c.reached(ctx, err)
 		return s, err
-	})
+	}))
 	if err == nil {
 		c.capacity.Store(s.capacity)
 	}

@@ -124,11 +124,11 @@ func (p place) snapshotArgs(since uint64) []any {
 
 // reply is what most scripts replied to a list.
 func (p place) reply(cmd *redis.Cmd) (reply, error) {
-	values, err := cmd.StringSlice()
+	text, err := cmd.Text()
 	if err != nil {
 		return reply{}, unavailable("list", p.name, err)
 	}
-	r, err := parseReply(values)
+	r, err := parseReply(text, parseRecord)
 	if err != nil {
 		return reply{}, fmt.Errorf("breaker: list %s: %w", p.name, err)
 	}

@@ -26,11 +26,10 @@ type owed struct {
 
 // debt is one script that is to be run.
 type debt struct {
-	key    string
-	script *script
-	own    func(late time.Duration) []any // what the script takes, so much later
-	since  time.Time
-	until  time.Time // end of the lease; zero without
+	key   string
+	ask   func(late time.Duration) *question // so much later
+	since time.Time
+	until time.Time // end of the lease; zero without
 }
 
 // add keeps a debt.
@@ -72,8 +71,8 @@ func (o *owed) again(d debt) {
 }
 
 // owe has a script repeated that Redis has not taken.
-func (c *core) owe(key string, s *script, until time.Time, own func(late time.Duration) []any) {
-	c.owed.add(debt{key: key, script: s, own: own, since: c.clock.now(), until: until})
+func (c *core) owe(key string, until time.Time, ask func(late time.Duration) *question) {
+	c.owed.add(debt{key: key, ask: ask, since: c.clock.now(), until: until})
 }
 
 // sendOwed repeats what Redis has not taken, until it fails again.
@@ -84,9 +83,7 @@ func (c *core) sendOwed(ctx context.Context) {
 		if !ok {
 			return
 		}
-		ctx, cancel := c.bounded(ctx)
-		r, err := c.run(ctx, d.key, d.script, nil, d.own(now.Sub(d.since))...)
-		cancel()
+		r, err := d.ask(now.Sub(d.since)).ask(ctx, c.deadline(ctx))
 		if err != nil {
 			c.owed.again(d)
 			return

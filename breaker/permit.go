@@ -142,7 +142,11 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 
 // charge makes what the permit has taken of declared limits the cost.
 func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
-	at, err := p.takeMore(ctx, append(p.charged(cost), named("permit", token(p.id), "limits_only", true)...))
+	at, err := p.takeMore(ctx, func(q *question) {
+		q.charged(p, cost)
+		q.text("permit", token(p.id))
+		q.flag("limits_only", true)
+	})
 	switch {
 	case err != nil:
 		return Permit{}, err
@@ -154,13 +158,9 @@ func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
 
 // takeMore asks for more of declared limits, and returns when it was taken; 0: a call may go on
 // without it, as Redis does not answer.
-func (p Permit) takeMore(ctx context.Context, what []any) (int64, error) {
+func (p Permit) takeMore(ctx context.Context, add func(q *question)) (int64, error) {
 	c := p.c
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	r, err := c.within(func(limits []any) (reply, error) {
-		return c.run(ctx, p.key, acquireScript, nil, append(limits, what...)...)
-	})
+	r, err := c.within(ctx, c.deadline(ctx), p.key, add)
 	switch {
 	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
 		return 0, nil
@@ -172,10 +172,9 @@ func (p Permit) takeMore(ctx context.Context, what []any) (int64, error) {
 	return r.now, nil
 }
 
-// charged is a cost, 0 for 1 of a key's limit alone, and what the permit has taken of it already, as
-// acquire.lua takes it. A permit that has taken nothing of a limit, as Redis was away, is not
-// charged for it.
-func (p Permit) charged(cost int) []any {
+// charged adds a cost, 0 for 1 of a key's limit alone, and what the permit has taken of it already. A
+// permit that has taken nothing of a limit, as Redis was away, is not charged for it.
+func (q *question) charged(p Permit, cost int) {
 	have, keyHave := p.cost, p.keyCost
 	if cost == 0 || p.c != nil && p.holds&holdsRate == 0 {
 		cost = max(1, cost)
@@ -184,7 +183,10 @@ func (p Permit) charged(cost int) []any {
 	if p.key != "" && p.holds&holdsKeyRate == 0 {
 		keyHave = cost
 	}
-	return named("cost", cost, "have", have, "key_have", keyHave, "at", p.at)
+	q.number("cost", int64(cost))
+	q.number("have", int64(have))
+	q.number("key_have", int64(keyHave))
+	q.number("at", p.at)
 }
 
 // joined returns the destination's permit p with the key's part, which took cost at an instant, 0
@@ -221,7 +223,11 @@ func (p Permit) Again(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := p.takeMore(ctx, named("permit", token(newID()), "rate_only", true, "cost", p.cost))
+	_, err := p.takeMore(ctx, func(q *question) {
+		q.text("permit", token(newID()))
+		q.flag("rate_only", true)
+		q.number("cost", int64(p.cost))
+	})
 	return err
 }
 
@@ -270,55 +276,72 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 	if o.kind == limited && o.hint == 0 && o.hasBudget && o.budget.Remaining == 0 {
 		o.hint = o.budget.Reset // the reset is the hint
 	}
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	hint := o.hint
-	if c.options.IgnoreHints {
-		hint = 0
-	}
-	left, reset, limit := o.left(c.options.IgnoreHints)
-	windows := ""
-	if left != "" {
-		windows = o.windows()
-	}
 	if o.hasBudget && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
 		_ = c.enroll(ctx) // the report has the error
-	}
-	var why refusal
-	if o.refused != nil {
-		why = *o.refused
-	}
-	var taken []any
-	if corrects := p.corrects(&o); corrects || why.uncalled {
-		taken = slices.Concat(p.taken(), named("true_cost", o.cost))
-	}
-	report := func(late time.Duration) []any {
-		left, windows := left, windows
-		if late > 0 {
-			left, windows = "", "" // other calls have been made since
-		}
-		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named(
-			"permit", token(p.id), "generation", p.generation, "outcome", outcomeNames[o.kind], "scope", string(o.scope),
-			"hint", millis(sooner(hint, late)), "threshold", c.threshold(), "left", left, "reset_in", reset, "limit", limit, "windows", windows,
-			"reason", why.reason, "permanent", why.permanent, "credentials", why.id, "retry", millis(sooner(why.retry, late)), "uncalled", why.uncalled,
-			"keep", o.ongoing && p.slot(), "outage", outageNames[c.outage(&o)], "busy", o.busy, "job", o.jobToken(), "outage_threshold", c.outageThreshold()))
 	}
 	var r reply
 	err := errAway
 	if !c.away() {
-		r, err = c.run(ctx, p.key, reportScript, nil, report(0)...)
+		r, err = p.reportOf(&o, 0).ask(ctx, c.deadline(ctx))
 	}
 	if err != nil {
-		c.owe(p.key, reportScript, p.until, report)
-		c.joinLater(p.key)
+		p.oweReport(o)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
 	c.wakeHere(p.key, &r)
-	p.wakeForRate(taken)
+	if p.gives(&o) {
+		p.wakeForRate()
+	}
 	if c.view.Load().closed {
 		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
 	return c.statusOf(owner), nil
+}
+
+// oweReport has the report repeated that Redis has not taken.
+func (p Permit) oweReport(o Outcome) {
+	p.c.owe(p.key, p.until, func(late time.Duration) *question { return p.reportOf(&o, late) })
+	p.c.joinLater(p.key)
+}
+
+// reportOf is the report of an outcome, so much later.
+func (p Permit) reportOf(o *Outcome, late time.Duration) *question {
+	c := p.c
+	q := c.question(reportScript, p.key)
+	q.unmetered()
+	q.caps()
+	if p.gives(o) {
+		q.taken(p)
+		q.number("true_cost", int64(o.cost))
+	}
+	q.text("permit", token(p.id))
+	q.number("generation", int64(p.generation)) //nolint:gosec // µs, as the scripts count it
+	q.text("outcome", outcomeNames[o.kind])
+	q.text("scope", string(o.scope))
+	if !c.options.IgnoreHints {
+		q.number("hint", millis(sooner(o.hint, late)))
+	}
+	q.number("threshold", int64(c.threshold()))
+	left, reset, limit := o.left(c.options.IgnoreHints)
+	if left != "" && late == 0 { // else other calls have been made since
+		q.text("left", left)
+		q.text("windows", o.windows())
+	}
+	q.number("reset_in", reset)
+	q.number("limit", int64(limit))
+	if why := o.refused; why != nil {
+		q.text("reason", why.reason)
+		q.flag("permanent", why.permanent)
+		q.text("credentials", why.id)
+		q.number("retry", millis(sooner(why.retry, late)))
+		q.flag("uncalled", why.uncalled)
+	}
+	q.flag("keep", o.ongoing && p.slot())
+	q.text("outage", outageNames[c.outage(o)])
+	q.flag("busy", o.busy)
+	q.text("job", o.jobToken())
+	q.number("outage_threshold", int64(c.outageThreshold()))
+	return q
 }
 
 // slot reports whether the call holds a slot of a configured concurrency.
@@ -332,46 +355,58 @@ func (p Permit) End(ctx context.Context) error {
 	if p.c == nil || !p.slot() {
 		return nil
 	}
-	return p.free(ctx, nil, false)
+	return p.free(ctx, false, false, "")
 }
 
-// free gives back what the permit holds in Redis, and what it has taken. first says that it was not
-// released before.
-func (p Permit) free(ctx context.Context, taken []any, first bool) error {
+// free gives back what the permit holds in Redis, and, if given is set, what it has taken. first says
+// that it was not released before; more are the tokens of others that are released with it.
+func (p Permit) free(ctx context.Context, given, first bool, more string) error {
 	c := p.c
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	release := func(first bool) []any {
-		return slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id), "first", first))
+	release := func(first bool) *question {
+		q := c.question(releaseScript, p.key)
+		q.unmetered()
+		q.caps()
+		if given {
+			q.taken(p)
+		}
+		q.text("more", more)
+		q.text("permit", token(p.id))
+		q.flag("first", first)
+		return q
 	}
 	var r reply
 	err, again := errAway, first
 	if !c.away() {
-		r, err = c.run(ctx, p.key, releaseScript, nil, release(first)...)
+		r, err = release(first).ask(ctx, c.deadline(ctx))
 		again = false // Redis may have done it, though its reply was lost
 	}
 	if err != nil {
-		c.owe(p.key, releaseScript, p.until, func(time.Duration) []any { return release(again) })
+		c.owe(p.key, p.until, func(time.Duration) *question { return release(again) })
 		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
 	c.wakeHere(p.key, &r)
-	p.wakeForRate(taken)
+	if given {
+		p.wakeForRate()
+	}
 	return nil
 }
 
 // wakeForRate wakes the calls of this instance that wait for the declared limits of which the permit
 // has given back something.
-func (p Permit) wakeForRate(taken []any) {
-	if len(taken) == 0 {
-		return
-	}
+func (p Permit) wakeForRate() {
 	if p.holds&holdsRate != 0 {
 		p.c.wakeRefused("")
 	}
 	if p.holds&holdsKeyRate != 0 {
 		p.c.wakeRefused(p.key)
 	}
+}
+
+// gives reports whether the report gives back something of what the permit took of declared limits, or
+// takes more.
+func (p Permit) gives(o *Outcome) bool {
+	return p.corrects(o) || o.refused != nil && o.refused.uncalled
 }
 
 // corrects reports whether the call has cost something else than the permit took.
@@ -463,19 +498,20 @@ func (p Permit) Release(ctx context.Context) error {
 		}
 		return nil
 	}
-	return p.free(ctx, p.taken(), first)
+	return p.free(ctx, true, first, "")
 }
 
-// taken is what the permit took of declared limits, as release.lua takes it.
-func (p Permit) taken() []any {
-	var rate, keyRate string
+// taken adds what the permit took of declared limits.
+func (q *question) taken(p Permit) {
 	if p.holds&holdsRate != 0 {
-		rate = p.c.rate.text
+		q.text("rates", q.c.rate.text)
 	}
 	if p.holds&holdsKeyRate != 0 {
-		keyRate = p.c.keyRate.text
+		q.text("key_rates", q.c.keyRate.text)
 	}
-	return named("rates", rate, "key_rates", keyRate, "cost", p.cost, "key_cost", p.keyCost, "at", p.at)
+	q.number("cost", int64(p.cost))
+	q.number("key_cost", int64(p.keyCost))
+	q.number("at", p.at)
 }
 
 // ReleaseAll is [Permit.Release] of permits of one AllowN, in one Redis command.
@@ -492,14 +528,14 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 		}
 		return errors.Join(errs...)
 	}
-	first, tokens := false, make([]string, 0, len(permits))
+	first, more := false, make([]uint64, 0, len(permits))
 	for _, p := range permits[:len(permits)-1] {
 		first = p.c.inFlight.remove(p.id, p.slotRef) || first
-		tokens = append(tokens, token(p.id))
+		more = append(more, p.id)
 		last.cost += p.cost
 	}
 	first = last.c.inFlight.remove(last.id, last.slotRef) || first
-	return last.free(ctx, slices.Concat(last.taken(), named("more", strings.Join(tokens, " "))), first)
+	return last.free(ctx, true, first, tokens(more))
 }
 
 // countLocally counts an outcome that could not be sent to Redis, for this instance alone.

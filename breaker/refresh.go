@@ -173,7 +173,7 @@ func (c *core) healSome(ctx context.Context, n uint64) error {
 func (c *core) heal(ctx context.Context, key string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	_, err := c.run(ctx, key, advanceScript, nil)
+	_, err := c.run(ctx, key, advanceScript)
 	return err
 }
 

@@ -25,6 +25,7 @@ var luaFiles embed.FS
 type script struct {
 	operation string // for errors
 	*redis.Script
+	evalsha, eval [2]any // the commands' first arguments
 }
 
 // shared are the files that stand first in every script, in this order.
@@ -54,7 +55,10 @@ func newScript(files ...string) *script {
 	for _, file := range slices.Concat(shared, files) {
 		texts = append(texts, luaFile(file))
 	}
-	return &script{operation: files[len(files)-1], Script: redis.NewScript(strings.Join(texts, "\n"))}
+	text := strings.Join(texts, "\n")
+	s := &script{operation: files[len(files)-1], Script: redis.NewScript(text)}
+	s.evalsha, s.eval = [2]any{"evalsha", s.Hash()}, [2]any{"eval", text}
+	return s
 }
 
 func luaFile(name string) string {
@@ -76,6 +80,12 @@ type place struct {
 	incidents string
 	stamp     string // changes with all that the snapshot has
 	channel   string
+	prefix    string // of all keys
+}
+
+// keyPlaces are the names of a key's KEYS between the prefix and the key.
+var keyPlaces = [...]string{
+	"breaker:", "breaker-history:", "breaker-incidents:", "breaker-inflight:", "breaker-joined:", "breaker-waiting:", "breaker-limits:",
 }
 
 func (n Namespace) placeOf(destination, key string) place {
@@ -83,16 +93,18 @@ func (n Namespace) placeOf(destination, key string) place {
 	at := func(what string) string { return prefix + "breaker-" + what }
 	p := place{
 		namespace: n, name: destination, key: key, events: at("events"),
-		history: at("history"), incidents: at("incidents"), stamp: at("stamp"), channel: prefix + "breaker:events",
+		history: at("history"), incidents: at("incidents"), stamp: at("stamp"), channel: prefix + "breaker:events", prefix: prefix,
 	}
 	p.keys = []string{
 		prefix + "breaker", prefix + "notclosed", p.events, at("reports"), at("changes"), at("idle"),
 		at("instances"), at("limits"), p.history, p.incidents, at("inflight"), at("joined"), p.stamp, at("waiting"),
 	}
 	if key != "" {
-		of := func(what string) string { return at(what) + ":" + key }
-		p.history, p.incidents = of("history"), of("incidents")
-		p.keys = append(p.keys, prefix+"breaker:"+key, p.history, p.incidents, of("inflight"), of("joined"), of("waiting"), of("limits"))
+		own := len(p.keys)
+		for _, what := range keyPlaces {
+			p.keys = append(p.keys, prefix+what+key)
+		}
+		p.history, p.incidents = p.keys[own+1], p.keys[own+2]
 	}
 	return p
 }
@@ -165,13 +177,26 @@ func (p place) args(c caller, own []any) []any {
 	}, own...)
 }
 
-// run runs the script. Its error is Redis's.
+// run runs the script for an operator. Its error is Redis's.
 func (s *script) run(ctx context.Context, rdb redis.Scripter, p place, c caller, own ...any) (reply, error) {
-	values, err := s.Run(ctx, rdb, p.keys, p.args(c, own)...).StringSlice()
+	text, err := s.Run(ctx, rdb, p.keys, p.args(c, own)...).Text()
 	if err != nil {
 		return reply{}, err
 	}
-	return parseReply(values)
+	return parseReply(text, parseRecord)
+}
+
+// process runs the script by EVALSHA, and by EVAL where Redis does not know it yet. args are EVALSHA's.
+func (s *script) process(ctx context.Context, rdb redis.UniversalClient, args []any) (string, error) {
+	for {
+		cmd := redis.NewStringCmd(ctx, args...)
+		cmd.SetFirstKeyPos(3)
+		err := rdb.Process(ctx, cmd)
+		if err == nil || args[0] == s.eval[0] || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return cmd.Result()
+		}
+		args = slices.Concat(s.eval[:], args[2:])
+	}
 }
 
 // scriptCall is a script to run at a place, for an operator.
@@ -207,9 +232,15 @@ func runAll(ctx context.Context, rdb redis.UniversalClient, calls []scriptCall) 
 	return out
 }
 
-func parseReply(values []string) (reply, error) {
-	if len(values) != 7 {
-		return reply{}, fmt.Errorf("reply has %d values, want 7", len(values))
+// parseReply reads what arguments.lua describes, and records by parse.
+func parseReply(text string, parse func(text string, into *record) error) (reply, error) {
+	var values [7]string
+	more := true
+	for i := range values {
+		if !more {
+			return reply{}, fmt.Errorf("reply has %d lines, want %d", i, len(values))
+		}
+		values[i], text, more = strings.Cut(text, "\n")
 	}
 	r := reply{result: result(values[0]), name: values[3], more: values[4]}
 	var err error
@@ -219,14 +250,18 @@ func parseReply(values []string) (reply, error) {
 	if r.version, err = strconv.ParseUint(values[2], 10, 64); err != nil {
 		return reply{}, fmt.Errorf("reply: version: %w", err)
 	}
-	for i, record := range []*record{&r.record, &r.keyed} {
+	for i, record := range [...]*record{&r.record, &r.keyed} {
 		if text := values[5+i]; text != "" {
-			if err := json.Unmarshal([]byte(text), record); err != nil {
+			if err := parse(text, record); err != nil {
 				return reply{}, fmt.Errorf("reply: record: %w", err)
 			}
 		}
 	}
 	return r, nil
+}
+
+func parseRecord(text string, into *record) error {
+	return json.Unmarshal([]byte(text), into)
 }
 
 // snapshot is what snapshot.lua returns.

@@ -137,17 +137,18 @@ func (o observation) view(previous *view) *view {
 // refined returns v with better estimates of its local instants, from another
 // look at the same version.
 func (v *view) refined(o observation) *view {
-	next := *v
-	next.behind = v.record.behind(o.now)
-	if !v.until.IsZero() {
-		next.until = o.refine(v.until, v.record.left(v.record.OpenUntil, o.now))
+	behind, until, probeAt := v.record.behind(o.now), v.until, v.probeAt
+	if !until.IsZero() {
+		until = o.refine(until, v.record.left(v.record.OpenUntil, o.now))
 	}
-	if !v.probeAt.IsZero() {
-		next.probeAt = o.refine(v.probeAt, v.record.left(v.record.nextProbe(), o.now))
+	if !probeAt.IsZero() {
+		probeAt = o.refine(probeAt, v.record.left(v.record.nextProbe(), o.now))
 	}
-	if next.until.Equal(v.until) && next.probeAt.Equal(v.probeAt) && next.behind == v.behind {
+	if until.Equal(v.until) && probeAt.Equal(v.probeAt) && behind == v.behind {
 		return v
 	}
+	next := *v
+	next.behind, next.until, next.probeAt = behind, until, probeAt
 	return &next
 }
 

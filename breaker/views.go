@@ -138,6 +138,9 @@ func (c *core) keyOf(name string) (key string, ok bool) {
 func (c *core) observe(key string, o observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if key != "" && o.version == 0 && c.keys.get(key) == nil && c.view.Load().known {
+		return // there is no breaker of that key
+	}
 	current := c.viewOf(key)
 	if o.record.Name == "" {
 		o.record.Name = current.record.Name

@@ -47,8 +47,9 @@
 --  10  id of the instance, "" for an operator
 --  11… what the script itself takes. What acquire, report, release, join and renewed take is named: name,
 --      value, name, value …; what is '' or 0 is left out
--- Returns (every script but snapshot and register): {result, now in µs, version, name of the
---   breaker that decided, what is added, record, record of the key ('' without)}
+-- Returns (every script but snapshot and register) one text of seven lines: result, now in µs, version,
+--   name of the breaker that decided, what is added, record, record of the key ('' without). Of a list
+--   clients would allocate each line by itself
 
 local NOTCLOSED, EVENTS, REPORTS, CHANGES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local IDLE, INSTANCES, STAMP = KEYS[6], KEYS[7], KEYS[13]

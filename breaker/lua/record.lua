@@ -291,6 +291,6 @@ local function finish(result, parent, child, name, more)
       write(b)
     end
   end
-  return { result, int(now_us), int(version), name or '', more or '', parent.written or record(parent),
-    child and (child.written or record(child)) or '' }
+  return table.concat({ result, int(now_us), int(version), name or '', more or '', parent.written or record(parent),
+    child and (child.written or record(child)) or '' }, '\n')
 end

@@ -36,4 +36,4 @@ local added = {}
 for _, w in ipairs(shown and shown.windows or {}) do
   added[#added + 1] = w.name .. ' ' .. state_of(w)
 end
-return { 'status', int(now_us), int(version), '', table.concat(added, ' '), text(parent), child and text(child) or '' }
+return table.concat({ 'status', int(now_us), int(version), '', table.concat(added, ' '), text(parent), child and text(child) or '' }, '\n')
