@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // workerSilence is how long a worker may send no heartbeat before it counts as
@@ -83,6 +84,32 @@ func (p *poisoned) compose(composer) *notice.Notice {
 		}),
 	}
 	n.Summary = join(n.Summary, ": ", notice.Name(p.Job))
+	return n
+}
+
+// refusedAlone are jobs that the API refuses while it accepts others.
+type refusedAlone struct {
+	Destination string
+	At          time.Time
+	jobs.RefusedAlone
+}
+
+func (r *refusedAlone) compose(c composer) *notice.Notice {
+	n := single(r.Destination, "jobs refused alone", iconFailed, r.At, ": the API refuses "+count(r.Jobs, "job", "jobs")+" and accepts others")
+	name := shellName(r.Job)
+	n.Body = []notice.Block{
+		facts(when("Since", r.Since), number("Refused calls", r.Refusals), number("Failed jobs", r.Failed)),
+		lines(join(notice.Bold("For example: "), nameCode(r.Job)), notice.Text{notice.Bold("It was: "), notice.Quote(r.Text, notice.MaxReason)}),
+		paragraph(notice.Bold("What happens now:"), " other jobs continue. Each of these waits alone, longer each time, and fails after ",
+			notice.Code("MAX_REFUSED_ALONE"), " refusals. Is it too large for the API, or is the quota of its user used up? "+
+				"If the API limits each path or model by itself, set ", notice.Code("KEY_BY"), "."),
+		commands(lookAndAct, []notice.Command{
+			do("tidegate get " + name), do("tidegate breaker get " + shellName(r.Destination)),
+			act("if it can never pass:", "tidegate cancel "+name),
+		}),
+	}
+	n.Link = c.breakerPage(r.Destination)
+	n.Summary = join(n.Summary, "; the last one: ", notice.Name(r.Job))
 	return n
 }
 

@@ -128,6 +128,7 @@ func ExampleAlerts_Test() {
 	// Slack webhook: message about keys: ok
 	// Slack webhook: burst of failed jobs: ok
 	// Slack webhook: poison job: ok
+	// Slack webhook: jobs refused alone: ok
 	// Slack webhook: old pending job: ok
 	// Slack webhook: unreachable destination: ok
 	// Slack webhook: destination without workers: ok

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // example is a message as it may be in real life: the golden tests hold its JSON, the
@@ -162,6 +163,7 @@ func shopDown() situation {
 
 var (
 	exampleBurst  = burst{"shop", 57, 5 * time.Minute, afterNoon(0), `dial tcp 203.0.113.9:443: connect: connection refused`, "post-57"}
+	exampleAlone  = refusedAlone{"shop", afterNoon(0), jobs.RefusedAlone{Jobs: 3, Refusals: 11, Failed: 1, Since: afterNoon(-20 * time.Minute), Job: "post-14", Text: "refused 4 times while 812 other calls were accepted"}}
 	examplePoison = poisoned{"shop", "alice", "post-13", 3, "the worker died with the job in hand", afterNoon(0)}
 	exampleLate   = overdue{
 		Destination: "shop", Since: afterNoon(-65 * time.Minute), Bound: time.Hour, At: afterNoon(0), Backlog: 1204,
@@ -229,6 +231,7 @@ func examples() []example {
 		{"short-keys", "", "", keysLimited().Now, c.opened(keysLimited()), true},
 		{"failed-burst", "Message: many jobs for shop have failed", "", noon, exampleBurst.compose(c), false},
 		{"poison-job", "Message: a job killed three workers", "", noon, examplePoison.compose(c), false},
+		{"refused-alone", "Message: the API refuses three jobs and accepts others", "", noon, exampleAlone.compose(c), false},
 		{"oldest-pending", "Message: the oldest job for shop has waited for more than an hour", "", noon, exampleLate.compose(c), false},
 		{"oldest-pending-paused", "", "", noon, paused.compose(c), false},
 		{"oldest-pending-open", "", "", noon, held.compose(c), false},

@@ -11,6 +11,7 @@ import (
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // hostileTexts are what an API, an operator or a job's id may hold.
@@ -72,6 +73,7 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	for _, r := range []report{
 		&burst{name, n, span, at, text, key}, &poisoned{name, key, text, n, text, at},
 		&overdue{name, at, key, text, span, s.Now, n, s.State, s.Until, flag(12), s.Ended},
+		&refusedAlone{name, at, jobs.RefusedAlone{Jobs: n, Refusals: n, Failed: n, Since: at, Job: key, Text: text}},
 		&redisOutage{text, at, time.Time{}, text}, &redisOutage{text, at, s.Now, text},
 		&unreached{name, at, s.Now, text, n}, &unserved{name, at, s.Now, n}, &undelivered{n, at, text, key},
 	} {

@@ -39,6 +39,7 @@ func (a *Alerts) Run(ctx context.Context) error {
 	work.Go(func() { a.repeat(ctx, nil, countEvery, a.sendFailed) })
 	work.Go(func() { a.repeat(ctx, nil, checkEvery, a.notifyOverdue) })
 	work.Go(func() { a.repeat(ctx, nil, checkEvery, a.notifyUnreachable) })
+	work.Go(func() { a.repeat(ctx, nil, checkEvery, a.notifyRefusedAlone) })
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.scan) })
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.notifyUnserved) })
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.notifyEviction) })

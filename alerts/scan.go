@@ -19,6 +19,8 @@ const (
 	// unreachableEvery how often at most.
 	unreachableAfter = 30 * time.Second
 	unreachableEvery = time.Hour
+	// aloneEvery is how often at most jobs of a destination are reported that its API refuses alone.
+	aloneEvery = time.Hour
 	// unservedAfter is how long a destination with jobs must be without a worker before that
 	// is reported: longer than the replacement of a fleet takes. unservedEvery is how often
 	// at most.
@@ -111,6 +113,33 @@ func (a *Alerts) notifyUnreachable(ctx context.Context) error {
 			}
 		}
 		if err := a.notifyOnce(ctx, unreachableEvery, "unreachable", destination, singleJob{Unreached: &n}, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notifyRefusedAlone looks for jobs that the API refuses while it accepts others, if no other worker has
+// done so just now.
+func (a *Alerts) notifyRefusedAlone(ctx context.Context) error {
+	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", "refused_alone")
+	if err != nil || !ok {
+		return err
+	}
+	found, err := a.client.RefusedAlone(ctx, a.o.Destinations...)
+	if err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	now, err := a.now(ctx)
+	if err != nil {
+		return err
+	}
+	for destination, r := range found {
+		n := refusedAlone{Destination: destination, At: now, RefusedAlone: r}
+		if err := a.notifyOnce(ctx, aloneEvery, "refused_alone", destination, singleJob{Alone: &n}, now); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Step is one step of [Alerts.Test].
@@ -101,6 +102,7 @@ func (a *Alerts) samples(pager bool) []notice.Sample {
 	}{
 		{"burst of failed jobs", &burst{Destination: d, Failed: 50, Within: 5 * time.Minute, At: now, LastError: because, LastJob: "test-job"}},
 		{"poison job", &poisoned{Destination: d, Job: "test-job", Crashes: 3, LastError: because, At: now}},
+		{"jobs refused alone", &refusedAlone{d, now, jobs.RefusedAlone{Jobs: 2, Refusals: 7, Since: now.Add(-time.Minute), Job: "test-job", Text: because}}},
 		{"old pending job", &overdue{Destination: d, Since: now.Add(-2 * time.Hour), Bound: time.Hour, At: now, Backlog: 12, WorkersSeen: now}},
 		{"unreachable destination", &unreached{Destination: d, Since: now.Add(-time.Minute), At: now, Problem: because, Workers: 1}},
 		{"destination without workers", &unserved{Destination: d, Since: now.Add(-unservedAfter), At: now, Backlog: 3}},

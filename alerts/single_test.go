@@ -300,6 +300,37 @@ func TestUnreachableDestination(t *testing.T) {
 	same(t, "both, later", said, look(10*time.Minute, true))
 }
 
+// That an API refuses jobs and accepts others is notified once an hour, with their number and one of them.
+func TestJobsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	look := func(after time.Duration) []string {
+		t.Helper()
+		b.moveTo(start.Add(after))
+		for _, a := range b.workers {
+			if err := a.notifyRefusedAlone(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.settle()
+		return b.texts()
+	}
+	same(t, "none", []string(nil), look(time.Minute))
+	now, err := b.rdb.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, job := range []string{"post-1", "post-2", "post-2"} {
+		err := store.DefaultNamespace.CountRefusedAlone(t.Context(), b.rdb, "shop", job, "refused 4 times while 812 other calls were accepted", now, i < 2, i == 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := []string{"shop: the API refuses 2 jobs and accepts others; the last one: post-2"}
+	same(t, "two", said, look(2*time.Minute))
+	same(t, "two, later", said, look(10*time.Minute))
+}
+
 // That a destination with jobs has lost its workers is notified once, after five minutes.
 func TestDestinationWithoutWorkers(t *testing.T) {
 	t.Parallel()

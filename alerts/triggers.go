@@ -36,14 +36,15 @@ type alertJob struct {
 
 // singleJob is a notice that belongs to no incident; exactly one of the pointers is set.
 type singleJob struct {
-	ID          string       `json:"id"`
-	Burst       *burst       `json:"burst,omitempty"`
-	Poison      *poisoned    `json:"poison,omitempty"`
-	Overdue     *overdue     `json:"overdue,omitempty"`
-	Unreached   *unreached   `json:"unreached,omitempty"`
-	Unserved    *unserved    `json:"unserved,omitempty"`
-	Undelivered *undelivered `json:"undelivered,omitempty"`
-	Eviction    *eviction    `json:"eviction,omitempty"`
+	ID          string        `json:"id"`
+	Burst       *burst        `json:"burst,omitempty"`
+	Poison      *poisoned     `json:"poison,omitempty"`
+	Alone       *refusedAlone `json:"refused_alone,omitempty"`
+	Overdue     *overdue      `json:"overdue,omitempty"`
+	Unreached   *unreached    `json:"unreached,omitempty"`
+	Unserved    *unserved     `json:"unserved,omitempty"`
+	Undelivered *undelivered  `json:"undelivered,omitempty"`
+	Eviction    *eviction     `json:"eviction,omitempty"`
 	// Ends is the id of the earlier notice that this one ends.
 	Ends string `json:"ends,omitempty"`
 	// Of is the notifier whose present failure it reports, by the name of ID; the failure
@@ -58,6 +59,8 @@ func (s *singleJob) report() report {
 		return s.Burst
 	case s.Poison != nil:
 		return s.Poison
+	case s.Alone != nil:
+		return s.Alone
 	case s.Overdue != nil:
 		return s.Overdue
 	case s.Unreached != nil:

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -217,6 +218,19 @@ const longestAlone = time.Hour
 // wait is how long a job waits that is refused alone: 1 s, 2 s, 4 s and so on, or as its hint says.
 func (r refusals) wait(hint time.Duration) time.Duration {
 	return min(longestAlone, max(hint, time.Second<<min(max(0, r.calls-1), 12)))
+}
+
+// countRefusedAlone counts a refusal that was laid to the job, for people.
+func (d *destination) countRefusedAlone(job *jobs.Job, r refusals, failed bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	now, err := d.rdb.Time(ctx).Result()
+	if err == nil {
+		err = store.Namespace(d.o.Namespace).CountRefusedAlone(ctx, d.rdb, d.name, job.ID, r.sentence(), now, r.alone == 1, failed)
+	}
+	if err != nil {
+		d.log.Warn("a job that was refused alone was not counted", "job", job.ID, "error", err)
+	}
 }
 
 // sentence says what happened to the job.

@@ -160,6 +160,9 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	result.whose, result.refusals = whose.whose, whose.refusals
 	o := d.outcome(time.Now(), job, result, status, event)
 	o.Refusals = whose.field
+	if event.RefusedAlone {
+		d.countRefusedAlone(job, whose.refusals, o.Kind == store.KindFail)
+	}
 	event.AvailableAt = o.At
 	event.outage = result.countsForOutage(job.Response)
 	return o, event

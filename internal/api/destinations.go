@@ -105,6 +105,7 @@ type destinationStats struct {
 	jobs.DestinationStats
 	Breaker     breaker.Status        `json:"breaker"`
 	Unreachable *jobs.UnreachableInfo `json:"unreachable,omitempty"`
+	Alone       *jobs.RefusedAlone    `json:"refused_alone,omitempty"`
 }
 
 // destinationFilter is a filter by destination.
@@ -161,11 +162,18 @@ func (a *api) withBreakers(ctx context.Context, found []jobs.DestinationStats) (
 	if err != nil {
 		return nil, err
 	}
+	alone, err := a.client.RefusedAlone(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]destinationStats, len(found))
 	for i, d := range found {
 		out[i] = destinationStats{DestinationStats: d, Breaker: breakers[i][0]}
 		if u, all := workers.Unreached(d.Destination); all {
 			out[i].Unreachable = &u
+		}
+		if r, refused := alone[d.Destination]; refused {
+			out[i].Alone = &r
 		}
 	}
 	return out, nil

@@ -139,6 +139,7 @@ func TestSchemasAreThoseOfTheValues(t *testing.T) {
 		"Stats":        destinationStats{},
 		"Worker":       jobs.WorkerInfo{},
 		"Unreachable":  jobs.UnreachableInfo{},
+		"RefusedAlone": jobs.RefusedAlone{},
 		"PageJob":      page[int]{},
 		"ListWorker":   list[int]{},
 	} {

@@ -224,6 +224,9 @@ type Pause jobs.Pause
 // Unreachable is jobs.UnreachableInfo, under the name that it has in the API.
 type Unreachable jobs.UnreachableInfo
 
+// RefusedAlone is jobs.RefusedAlone, under the name that it has in the API.
+type RefusedAlone jobs.RefusedAlone
+
 // Worker is jobs.WorkerInfo, under the name that it has in the API.
 type Worker jobs.WorkerInfo
 
@@ -297,4 +300,5 @@ type Stats struct {
 	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
 	Unreachable      *Unreachable   `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
+	Alone            *RefusedAlone  `json:"refused_alone,omitempty" doc:"Jobs that its API refused while it accepted others, in this hour and the one before; absent: none."`
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -191,10 +192,20 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
 	}
-	if c.json() { // the status alone
-		return p.printJSON(b)
+	destination, key, _ := strings.Cut(c.Name, "/")
+	var alone *jobs.RefusedAlone
+	if key == "" {
+		all, err := s.client.RefusedAlone(ctx, destination)
+		if err != nil {
+			return fmt.Errorf("breaker get: %w", err)
+		}
+		if found, ok := all[destination]; ok {
+			alone = &found
+		}
 	}
-	destination, _, _ := strings.Cut(c.Name, "/")
+	if c.json() {
+		return p.printJSON(breakerDocument{b, alone})
+	}
 	workers, err := s.client.Workers(ctx)
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
@@ -217,11 +228,28 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 		limits.Announced = nil
 	}
 	windows := breaker.Limits{Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b, explain.Limits(windows, time.Now())...)
+	return c.printBreaker(p, b, alone, explain.Limits(windows, time.Now())...)
+}
+
+// breakerDocument is the output of get as JSON: the status, and of a destination's breaker the jobs that were
+// refused alone; null without any.
+type breakerDocument struct {
+	status breaker.Status
+	alone  *jobs.RefusedAlone
+}
+
+// MarshalJSON adds refused_alone to the status.
+func (d breakerDocument) MarshalJSON() ([]byte, error) {
+	status, err := json.Marshal(d.status)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // of a part
+	}
+	alone, err := json.Marshal(d.alone)
+	return slices.Concat(status[:len(status)-1], []byte(`,"refused_alone":`), alone, []byte("}")), err
 }
 
 // printBreaker is the output of get, trip and reset.
-func (o outputFlag) printBreaker(p *Process, b breaker.Status, windows ...explain.Limit) error {
+func (o outputFlag) printBreaker(p *Process, b breaker.Status, alone *jobs.RefusedAlone, windows ...explain.Limit) error {
 	if o.json() {
 		return p.printJSON(b)
 	}
@@ -294,6 +322,9 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, windows ...explai
 	}
 	if !b.LastFailure.IsZero() {
 		r.add("last failure", ago(&b.LastFailure, now))
+	}
+	if alone != nil {
+		r.add("refused alone", explain.Alone(*alone, now)+"; see: tidegate get "+alone.Job)
 	}
 	if b.State != breaker.Closed {
 		r.addIf("cause", explain.Why(b, now))

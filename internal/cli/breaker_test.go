@@ -11,6 +11,8 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 func TestBreaker(t *testing.T) {
@@ -125,6 +127,34 @@ func TestUnknownBreaker(t *testing.T) {
 	b := newBench(t)
 	b.run(t, "breaker", "list").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")
 	b.run(t, "breaker", "get", "shop").want(t, 4, "", "tidegate: destination \"shop\" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too\n")
+}
+
+// The jobs that an API refuses alone are shown with the destination's breaker.
+func TestBreakerRefusedAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	type document struct {
+		Name         string
+		RefusedAlone *jobs.RefusedAlone `json:"refused_alone"`
+	}
+	if d := decode[document](t, b.run(t, "breaker", "get", "shop", "-o", "json").ok(t)); d.RefusedAlone != nil || d.Name != "shop" {
+		t.Errorf("without any: %+v", d)
+	}
+	rdb := b.server.Client(t)
+	for i := range 3 {
+		err := store.DefaultNamespace.CountRefusedAlone(t.Context(), rdb, "shop", "post-1", "refused 4 times while 812 other calls were accepted", time.Now(), i == 0, i == 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := regexp.MustCompile(`(?m)^refused alone +1 job since \S+, 3 refusals, 1 failed; the last one, post-1, was refused 4 times while 812 other calls were accepted; see: tidegate get post-1$`)
+	if out := b.run(t, "breaker", "get", "shop").ok(t); !want.MatchString(out) {
+		t.Errorf("get prints\n%s", out)
+	}
+	d := decode[document](t, b.run(t, "breaker", "get", "shop", "-o", "json").ok(t))
+	if r := d.RefusedAlone; r == nil || r.Jobs != 1 || r.Refusals != 3 || r.Failed != 1 || r.Job != "post-1" {
+		t.Errorf("as JSON: %+v", r)
+	}
 }
 
 func TestBreakerOfAKey(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -78,6 +79,9 @@ type destinationPage struct {
 	Statuses []statusCount
 	// Doubts are responses whose status may not say what they mean.
 	Doubts []jobs.Doubt
+	// Alone are the jobs that the API refused while it accepted others, AloneText says how many; nil and "" without any.
+	Alone     *jobs.RefusedAlone
+	AloneText string
 }
 
 // statusCount is how many jobs are in a status.
@@ -140,6 +144,13 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	p.target = targets[0]
 	p.System = store.System(name)
 	p.Doubts = jobs.Workers(workers).Doubts(name)
+	alone, err := d.client.RefusedAlone(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the jobs of %s that were refused alone: %w", name, err)
+	}
+	if r, refused := alone[name]; refused {
+		p.Alone, p.AloneText = &r, explain.Alone(r, now)
+	}
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
 			w.Unreachable = maps.Clone(w.Unreachable)

@@ -30,6 +30,18 @@ func (s *site) serveUnreached(names ...string) {
 	}
 }
 
+// Jobs that the API refuses alone are shown with their number and the last of them.
+func TestRefusedAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.get("/destinations/shop").hides(t, "refuses some jobs")
+	if err := store.DefaultNamespace.CountRefusedAlone(t.Context(), s.rdb, "shop", "post-1", "refused 4 times while 812 other calls were accepted", time.Now(), true, false); err != nil {
+		t.Fatal(err)
+	}
+	s.age()
+	s.get("/destinations/shop").shows(t, http.StatusOK, "The API refuses some jobs, not others. 1 job since ", "the last one, post-1, was refused 4 times")
+}
+
 // A destination that no worker reaches is the worst of all, not "Closed".
 func TestUnreachedDestination(t *testing.T) {
 	t.Parallel()
