@@ -440,6 +440,9 @@ func whatHappens(s *situation) notice.Block {
 
 // flapping advises on a breaker that opens again and again.
 func flapping(s *situation) []notice.Block {
+	if s.Route != "" && s.open() && !s.byHand() {
+		return []notice.Block{paragraph(notice.Bold("One route:"), " ", notice.Foreign(s.Route, notice.MaxReason), ".")}
+	}
 	if s.SuggestedRate != "" && s.open() {
 		return []notice.Block{paragraph(notice.Bold("This API spaces calls:"), " set ",
 			notice.Code("DESTINATION_…_"+words.RateOf(s.Name)), ", about "+words.Rate(s.SuggestedRate)+".")}

@@ -35,6 +35,8 @@ type situation struct {
 	Answers []refusal
 	// SuggestedRate is the rate that an API accepts which spaces calls; see breaker.Status.
 	SuggestedRate string
+	// Route advises on an API that seems to limit one kind of calls by itself; "" for none.
+	Route string
 	// Since is when the first incident of the thread began, Until when the API is asked
 	// again (zero: not before a person resets the breaker), Ended when it closed.
 	Since, Until, Ended time.Time

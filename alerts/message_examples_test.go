@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -201,6 +202,9 @@ func examples() []example {
 	back.Back = afterNoon(3*time.Minute + 2*time.Second)
 	return []example{
 		{"opened", "Message: shop is rate limited", "", shopLimited().Now, c.opened(shopLimited()), false},
+		{"opened-one-route", "", "", shopLimited().Now, c.opened(changed(shopLimited(), func(s *situation) {
+			s.Route = words.LimitedRoute("/v1/images", "request.path", 5, 40)
+		})), false},
 		{"opened-with-hint", "Message: shop is rate limited, the API said until when", "", shopHinted().Now, c.opened(shopHinted()), false},
 		{"opened-nothing-left", "", "", budget.Now, c.opened(budget), false},
 		{"probing", "Message: one call tests whether shop accepts calls again", "", shopLimited().Now, c.opened(shopOnTrial()), false},

@@ -47,6 +47,11 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 		return s, nil // it has closed just now: the next job reports that
 	}
 	s.State, s.Until, s.SuggestedRate = status.State, status.OpenUntilRedis, status.SuggestedRate
+	workers, err := a.client.Workers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("alerts: %w", err)
+	}
+	s.Route = explain.LimitedRoute(workers, destination)
 	s.Rescheduled = c.Before.Rescheduled + max(c.Last.Rescheduled, status.Rescheduled)
 	if s.Answers, err = a.answersSince(ctx, name, c.Since); err != nil {
 		return nil, err

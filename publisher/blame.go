@@ -158,6 +158,9 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	if before.calls == 0 {
 		since = began.Add(-latestOthers)
 	}
+	if limited := r.kind == rateLimited; d.s.keyBy == nil && (limited || r.accepted(job.Response)) && d.routes.add(job.Key, job, limited, time.Now()) {
+		d.reach.changed() // a heartbeat shows it
+	}
 	switch o := d.seen.since(key, since); {
 	case r.kind == rateLimited:
 		now := time.Now()

@@ -33,6 +33,7 @@ type destination struct {
 	reach   *reach
 	doubts  *doubts
 	seen    *seen // nil for system destinations, whose calls have different receivers
+	routes  routes
 	breaker *breaker.Breaker
 	engine  *engine.Engine
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping

@@ -228,7 +228,7 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 		limits.Announced = nil
 	}
 	windows := breaker.Limits{Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b, alone, explain.Limits(windows, time.Now())...)
+	return c.printBreaker(p, b, breakerNotes{alone, explain.LimitedRoute(workers, destination)}, explain.Limits(windows, time.Now())...)
 }
 
 // breakerDocument is the output of get as JSON: the status, and of a destination's breaker the jobs that were
@@ -248,8 +248,14 @@ func (d breakerDocument) MarshalJSON() ([]byte, error) {
 	return slices.Concat(status[:len(status)-1], []byte(`,"refused_alone":`), alone, []byte("}")), err
 }
 
+// breakerNotes are what get shows of a destination beside its status.
+type breakerNotes struct {
+	alone *jobs.RefusedAlone
+	route string // advice, "" for none
+}
+
 // printBreaker is the output of get, trip and reset.
-func (o outputFlag) printBreaker(p *Process, b breaker.Status, alone *jobs.RefusedAlone, windows ...explain.Limit) error {
+func (o outputFlag) printBreaker(p *Process, b breaker.Status, notes breakerNotes, windows ...explain.Limit) error {
 	if o.json() {
 		return p.printJSON(b)
 	}
@@ -323,7 +329,8 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, alone *jobs.Refus
 	if !b.LastFailure.IsZero() {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
-	if alone != nil {
+	r.addIf("advice", notes.route)
+	if alone := notes.alone; alone != nil {
 		r.add("refused alone", explain.Alone(*alone, now)+"; see: tidegate get "+alone.Job)
 	}
 	if b.State != breaker.Closed {

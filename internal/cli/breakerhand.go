@@ -43,7 +43,7 @@ func (c *breakerTripCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker trip: %w", err)
 	}
-	return c.printBreaker(p, b, nil)
+	return c.printBreaker(p, b, breakerNotes{})
 }
 
 // byHand checks --for and --reason; no time means until it is reset.
@@ -93,7 +93,7 @@ func (c *breakerForceCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker force: %w", err)
 	}
-	return c.printBreaker(p, b, nil)
+	return c.printBreaker(p, b, breakerNotes{})
 }
 
 func hostname() string {
@@ -120,5 +120,5 @@ func (c *breakerResetCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker reset: %w", err)
 	}
-	return c.printBreaker(p, b, nil)
+	return c.printBreaker(p, b, breakerNotes{})
 }

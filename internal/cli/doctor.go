@@ -63,7 +63,7 @@ func repaired(f doctor.Finding) string {
 	switch {
 	case f.Repaired:
 		return "yes"
-	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindEvicted:
+	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindRoute:
 		return "-"
 	}
 	return "no"

@@ -134,7 +134,11 @@ func (c *limitsShowCmd) printAll(ctx context.Context, p *Process, s *session, kn
 	if cursor != "" {
 		rest += "not all keys were read; all: -o json\n"
 	}
-	return printLimits(p, shown, rest)
+	advice, err := routeAdvice(ctx, s, shown)
+	if err != nil {
+		return err
+	}
+	return printLimits(p, shown, advice+rest)
 }
 
 func (c *limitsShowCmd) showOne(ctx context.Context, p *Process) error {
@@ -150,7 +154,28 @@ func (c *limitsShowCmd) showOne(ctx context.Context, p *Process) error {
 	if c.json() {
 		return p.printJSON(found)
 	}
-	return printLimits(p, []breaker.Limits{found}, "")
+	advice, err := routeAdvice(ctx, s, []breaker.Limits{found})
+	if err != nil {
+		return err
+	}
+	return printLimits(p, []breaker.Limits{found}, advice)
+}
+
+// routeAdvice is a line for each of the destinations whose API seems to limit one kind of calls by itself.
+func routeAdvice(ctx context.Context, s *session, items []breaker.Limits) (string, error) {
+	workers, err := s.client.Workers(ctx)
+	if err != nil {
+		return "", fmt.Errorf("limits: %w", err)
+	}
+	lines, known := "", map[string]bool{}
+	for _, l := range items {
+		destination, _, _ := strings.Cut(l.Name, "/")
+		if text := explain.LimitedRoute(workers, destination); text != "" && !known[destination] {
+			lines += destination + ": " + text + "\n"
+		}
+		known[destination] = true
+	}
+	return lines, nil
 }
 
 // printLimits prints limits, and lines about the rest.

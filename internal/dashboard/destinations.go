@@ -82,6 +82,8 @@ type destinationPage struct {
 	// Alone are the jobs that the API refused while it accepted others, AloneText says how many; nil and "" without any.
 	Alone     *jobs.RefusedAlone
 	AloneText string
+	// Route advises on an API that limits one kind of calls by itself; "" for none.
+	Route string
 }
 
 // statusCount is how many jobs are in a status.
@@ -144,6 +146,7 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	p.target = targets[0]
 	p.System = store.System(name)
 	p.Doubts = jobs.Workers(workers).Doubts(name)
+	p.Route = explain.LimitedRoute(workers, name)
 	alone, err := d.client.RefusedAlone(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of %s that were refused alone: %w", name, err)
