@@ -59,8 +59,8 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 	if n := len(a.requests()); n != 11 {
 		t.Errorf("%d calls, want 10 and one that was refused", n)
 	}
-	if list, err := b.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest, Key: "alice", Statuses: []jobs.Status{jobs.Pending}}}); err != nil || len(list.Items) != 5 {
-		t.Errorf("%d held jobs of alice are listed, want 5: %v", len(list.Items), err)
+	if list, err := b.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest, Key: "alice", Statuses: []jobs.Status{jobs.Pending}}}); err != nil || len(list.Items) != 5 || list.Items[0].ReasonCode != "held "+b.dest+"/v1:full" {
+		t.Errorf("%d held jobs of alice are listed, want 5: %v, %+v", len(list.Items), err, list.Items)
 	}
 	free.Store(true)
 	if _, err := breaker.Reset(t.Context(), b.rdb, b.dest+"/v1:full", "test"); err != nil {
