@@ -197,7 +197,8 @@ func (e *exchange[T]) run(command context.Context) {
 // await returns the answer, or returns when ctx or the time ends, even if the client does not.
 func await[T any](ctx context.Context, until time.Time, c *core, ask answerer[T]) (T, error) {
 	e := &exchange[T]{Context: ctx, until: until, done: make(chan struct{}), ask: ask}
-	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+	d, own := ctx.Deadline()
+	if own = own && !d.After(until); own {
 		e.until = d
 	}
 	if !c.spawn(func() { e.run(e) }) {
@@ -206,23 +207,27 @@ func await[T any](ctx context.Context, until time.Time, c *core, ask answerer[T]
 		e.run(command) // closed: no goroutine may outlive Close
 		return e.value, e.err
 	}
-	timer, ok := c.timers.Get().(*time.Timer)
-	if ok {
-		timer.Reset(time.Until(e.until))
-	} else {
-		timer = time.NewTimer(time.Until(e.until))
+	var over <-chan time.Time
+	if !own { // else ctx has ended as well then
+		timer, ok := c.timers.Get().(*time.Timer)
+		if ok {
+			timer.Reset(time.Until(e.until))
+		} else {
+			timer = time.NewTimer(time.Until(e.until))
+		}
+		defer func() {
+			timer.Stop()
+			c.timers.Put(timer)
+		}()
+		over = timer.C
 	}
-	defer func() {
-		timer.Stop()
-		c.timers.Put(timer)
-	}()
 	err := context.DeadlineExceeded
 	select {
 	case <-e.done:
 		return e.value, e.err
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-timer.C:
+	case <-over:
 	}
 	if e.over.CompareAndSwap(false, true) {
 		e.err = err
