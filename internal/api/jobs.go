@@ -164,7 +164,7 @@ func newListReasons(a *api) *listReasons {
 // deferred until its time, which is true too.
 func (l *listReasons) of(ctx context.Context, j *jobs.Job) (*explain.Waiting, error) {
 	if explain.Held(j) {
-		key := j.Destination + "/" + j.Key
+		key := j.ReasonCode // names its breaker
 		if !l.keys[key] && len(l.keys) == mostKeysExplained {
 			plain := *j
 			plain.Reason, plain.ReasonCode = "", ""
