@@ -262,16 +262,41 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 		}
 		return c.statusOfView(owner, child), nil
 	}
-	return p.send(ctx, owner, o)
+	s, _, err := p.send(ctx, owner, o, 0)
+	return s, err
+}
+
+// ReportNext is Report, and returns the permit of the next call under the same key if that gets this one's
+// slot of [Options.KeyConcurrency]. Otherwise, and if anything else limits calls, it returns the zero Permit,
+// and the next call needs one of Allow. It passes over other instances that wait for the slot, so use Report now and then.
+func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next Permit, err error) {
+	c := p.c
+	if c == nil || p.holds != holdsKeyCounted || o.kind != success || o.ongoing {
+		status, err = p.Report(ctx, o)
+		return status, Permit{}, err
+	}
+	c.inFlight.remove(p.id, p.slotRef)
+	owner := p.key
+	if o.scope == ScopeGlobal {
+		owner = ""
+	}
+	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
+	status, r, err := p.send(ctx, owner, o, own.id)
+	if err != nil || !strings.HasPrefix(r.more, "next ") {
+		return status, Permit{}, err
+	}
+	own.generation, own.at = r.version, r.now
+	own.slotRef, _ = c.inFlight.add(own.id, true, "", always)
+	return status, own, nil
 }
 
 // send reports to Redis. It is a separate function so that the report of a success in CLOSED
-// has a small frame.
-func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, error) {
+// has a small frame. next is the id of the permit that is to get the slot; 0 is none.
+func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) (Status, reply, error) {
 	c := p.c
 	if (o.kind == success || o.kind == failure) && c.down.Load() && p.holds&^holdsRates == 0 {
 		c.joinLater(p.key)
-		return c.countLocally(owner, o, false), nil
+		return c.countLocally(owner, o, false), reply{}, nil
 	}
 	if o.kind == limited && o.hint == 0 && o.hasBudget && o.budget.Remaining == 0 {
 		o.hint = o.budget.Reset // the reset is the hint
@@ -282,20 +307,26 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 	var r reply
 	err := errAway
 	if !c.away() {
-		r, err = p.reportOf(&o, 0).ask(ctx, c.deadline(ctx))
+		q := p.reportOf(&o, 0)
+		if next != 0 {
+			q.permits = append(q.permitHere[:0], next)
+			q.text("next", token(next))
+			q.number("lease", millis(c.options.ProbeTimeout))
+		}
+		r, err = q.ask(ctx, c.deadline(ctx))
 	}
 	if err != nil {
 		p.oweReport(o)
-		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
+		return c.countLocally(owner, o, refused(err)), reply{}, unavailable("report", c.name(p.key), err)
 	}
 	c.wakeHere(p.key, &r)
 	if p.gives(&o) {
 		p.wakeForRate()
 	}
 	if c.view.Load().closed {
-		return r.of(owner).statusAt(r.now, c.clock.now()), nil
+		return r.of(owner).statusAt(r.now, c.clock.now()), r, nil
 	}
-	return c.statusOf(owner), nil
+	return c.statusOf(owner), r, nil
 }
 
 // oweReport has the report repeated that Redis has not taken.

@@ -36,6 +36,7 @@ type destination struct {
 	routes  routes
 	breaker *breaker.Breaker
 	engine  *engine.Engine
+	gate    *gate
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
 	serving context.Context // ends when Run stops; set before phaseStarted
 
@@ -77,6 +78,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
 	g := &gate{reach: d.reach}
+	d.gate = g
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: store.Namespace(d.o.Namespace).Queues(d.name), Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate: g, KeyOf: d.limitKeys(),

@@ -55,6 +55,8 @@ type gate struct {
 	cost   atomic.Int64 // what the next permit is to be for; 0 is 1
 	last   atomic.Int64 // cost of the job that Admit was asked about last
 
+	slots keySlots
+
 	mu     sync.Mutex
 	kept   breaker.Permit // has no job
 	keptAt time.Time
@@ -256,6 +258,9 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 		no.Until = time.Now().Add(untilReset)
 	case open.State == breaker.Open:
 		no.Until = open.Until
+	case open.Cause == breaker.CauseConcurrency:
+		g.slots.held(key)
+		no.Until = time.Now().Add(pauseAfter(open))
 	case open.Cause == breaker.CauseRate:
 		no.Until = open.Until // there may be many keys; this worker opens one that gets calls back
 	default:
@@ -278,6 +283,7 @@ func (g *gate) Unused(ctx context.Context, r engine.Grant) {
 	for _, permit := range append([]any{r.Permit}, r.More...) {
 		if p, ok := permit.(breaker.Permit); ok && !g.keep(p) {
 			permits = append(permits, p)
+			g.slots.none(p.Key())
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
@@ -311,6 +317,51 @@ func (g *gate) takeKept() (breaker.Permit, bool) {
 	}
 	g.keeps = false
 	return g.kept, true
+}
+
+// keySlots are the keys of which this worker holds jobs that wait for a slot: a call that ends passes its
+// slot on to the next one, without a word to other workers. Their jobs are the same ones; but other callers may wait, so
+// every keepSlot a slot goes to whichever instance has waited longest.
+type keySlots struct {
+	mu    sync.Mutex
+	since map[string]time.Time // when a slot was last offered to others
+}
+
+const (
+	keepSlot = 200 * time.Millisecond
+	maxSlots = 10_000 // of keys
+)
+
+// held notes that a job of the key waits for a slot.
+func (s *keySlots) held(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.since[key]; known {
+		return
+	}
+	if s.since == nil || len(s.since) >= maxSlots {
+		s.since = map[string]time.Time{}
+	}
+	s.since[key] = time.Now()
+}
+
+// none notes that the key has no held job any more.
+func (s *keySlots) none(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.since, key)
+}
+
+// next reports whether the slot of a call is for this worker's next one.
+func (s *keySlots) next(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, waits := s.since[key]
+	if waits && time.Since(since) >= keepSlot {
+		delete(s.since, key) // until it waits again
+		return false
+	}
+	return waits
 }
 
 // Close implements engine.Gate.

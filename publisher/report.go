@@ -32,15 +32,27 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		o = o.WithCost(r.cost)
 	}
 	ofKey := permit.Metered() && permit.Key() != ""
+	limited := ofKey
 	if ofKey { // OnSlot is notified of a concurrency
 		limits := d.breaker.Key(permit.Key()).Status()
-		ofKey = limits.SlowStart > 0 || limits.Budget != nil || limits.Learned != nil
+		limited = limits.SlowStart > 0 || limits.Budget != nil || limits.Learned != nil
 	}
-	status, err := permit.Report(context.WithoutCancel(d.calls), o.WithJob(job.ID))
+	report := permit.Report
+	var next breaker.Permit
+	if ofKey && d.gate.slots.next(permit.Key()) && d.engine.TakesSlots() {
+		report = func(ctx context.Context, o breaker.Outcome) (status breaker.Status, err error) {
+			status, next, err = permit.ReportNext(ctx, o)
+			return status, err
+		}
+	}
+	status, err := report(context.WithoutCancel(d.calls), o.WithJob(job.ID))
 	if err != nil {
 		d.log.Warn("a result could not be reported to the breaker", "error", err)
 	}
-	if ofKey {
+	switch {
+	case next != (breaker.Permit{}):
+		d.engine.KeySlot(permit.Key(), next)
+	case limited:
 		// The call freed capacity for a held job of the key.
 		d.engine.KeyOpened(permit.Key())
 	}

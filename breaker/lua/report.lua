@@ -26,6 +26,7 @@
 --   rates, key_rates, cost, key_cost, at  as in release.lua, of a call that was not made, and of one
 --               that has cost true_cost
 --   keep        the call goes on, and its slot stays taken until it is released
+--   next, lease  token of the key's next call, which gets the slot of this one, and its lease, ms
 --   outage      what counts for an outage: "down" (5xx, no answer), "401" or "403"; busy: 503; job: its id
 --               if known, calls of one job count once; outage_threshold: how many calls open
 -- Result
@@ -33,7 +34,8 @@
 --   "stale"      it is older than the last transition; a rate-limited one is counted as
 --                wasted, and its hint extends OPEN
 --   "duplicate"  it was counted before
--- What is added is "slot" and "key-slot" if this instance waits for a slot that is free now.
+-- What is added is "slot" and "key-slot" if this instance waits for a slot that is free now, and
+-- "next" if the next call has one.
 
 local id, generation, outcome, scope = given('permit'), number(named.generation), given('outcome'), given('scope')
 local left, reset_in, limit = tonumber(named.left), number(named.reset_in), number(named.limit)
@@ -77,7 +79,7 @@ end
 
 local function apply(b)
   local metered
-  if given('keep') ~= '' then
+  if given('keep') ~= '' or b.key and named.next then
     metered = redis.call('ZSCORE', b.inflight_key, id)
   else
     metered = end_call(b, id)
@@ -151,4 +153,20 @@ end
 if (answer.uncalled or named.true_cost) and first_report() then
   correct_taken(parent, child, answer.uncalled and 0 or number(named.true_cost))
 end
-return finish(results[owner], parent, child, '', woken_here(parent, child))
+-- hand_on gives the key's slot of the call to its next one, and says so. While something else limits calls,
+-- the slot is free instead.
+function answer.hand_on(next)
+  local inflight = child.inflight_key
+  if not redis.call('ZSCORE', inflight, next) then -- else this report was resent
+    if child.state ~= 'CLOSED' or parent.state ~= 'CLOSED' or child.learned_cap > 0 or limits(child) or limits(parent) or
+        not redis.call('ZSCORE', inflight, id) or in_flight(child) > cap(child) then
+      end_call(child, id)
+      return ''
+    end
+    redis.call('ZREM', inflight, id)
+    meter(child, next, number(named.lease))
+  end
+  return 'next '
+end
+return finish(results[owner], parent, child, '',
+  (child and named.next and answer.hand_on(named.next) or '') .. woken_here(parent, child))

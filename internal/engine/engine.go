@@ -105,7 +105,8 @@ type Engine struct {
 	waiting     atomic.Bool
 	due         map[string]dueKeys // by queue; under bufferMu too
 	opening     opening
-	unheld      []unheld // under bufferMu
+	slots       map[string][]any // permits of KeySlot that no job has yet; guarded by bufferMu
+	unheld      []unheld         // under bufferMu
 	health      health
 	maintenance maintenance
 	looks       *looks
@@ -196,6 +197,7 @@ func (e *Engine) CloseGate(ctx context.Context) error {
 	e.flushing.Lock() // and for completions that fetch
 	defer e.flushing.Unlock()
 	var errs []error
+	e.returnSlots(ctx)
 	if err := e.putBack(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("engine: put jobs back: %w", err))
 	}

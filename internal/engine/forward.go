@@ -177,7 +177,7 @@ func (e *Engine) backlog(ctx context.Context) (int, error) {
 	more := e.more
 	e.more = false // until the next fetch says so
 	for _, due := range e.due {
-		if len(due.keys) > 0 {
+		if due.any() {
 			most = 1 // held jobs have their turn between the others, one by one
 		}
 	}

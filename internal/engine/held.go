@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -23,8 +24,12 @@ const (
 // dueKeys are the held keys of a queue as of the last reply of a script.
 type dueKeys struct {
 	keys []string  // due, the earliest first
+	free []string  // whose slots this worker has for their next calls, likewise
 	next time.Time // when the first other key is due, by the local clock; zero: none
 	turn bool      // the last fetch took pending jobs: held jobs have the next turn
+
+	drained time.Time // until when the queue is taken to have no pending jobs
+	wakes   uint64    // before that was found
 }
 
 // noteDue stores the held keys of a queue from a reply.
@@ -42,7 +47,7 @@ func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
 	if keys.Next != nil {
 		due.next = time.Now().Add(*keys.Next)
 	}
-	if len(due.keys) > 0 || e.empty[queue].sure {
+	if due.any() || e.empty[queue].sure {
 		delete(e.empty, queue) // empty is about pending jobs only
 	}
 	e.due[queue] = due
@@ -68,7 +73,7 @@ func (e *Engine) nextDue() (at time.Time, ok bool) {
 	defer e.bufferMu.Unlock()
 	for _, due := range e.due {
 		switch {
-		case len(due.keys) > 0:
+		case due.any():
 			return time.Time{}, true
 		case !due.next.IsZero() && (!ok || due.next.Before(at)):
 			at, ok = due.next, true
@@ -91,30 +96,60 @@ func (e *Engine) served(f fetch) {
 func (e *Engine) turnOfHeld(queue string) bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return e.due[queue].turn
+	due := e.due[queue]
+	return due.turn || len(due.free) > 0 && e.onlyHeld(queue)
 }
 
-// popDue removes and returns the due keys of a queue.
-func (e *Engine) popDue(queue string) []string {
+// popDue removes and returns the due keys of a queue, and how many of the first ones are free.
+func (e *Engine) popDue(queue string) (keys []string, free int) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due, known := e.due[queue]
-	keys := due.keys
+	keys, free = slices.Clone(due.free), len(due.free)
+	for _, key := range due.keys {
+		if !slices.Contains(due.free, key) {
+			keys = append(keys, key)
+		}
+	}
 	if known {
-		due.keys = nil
+		due.keys, due.free = nil, nil
 		e.due[queue] = due
 	}
-	return keys
+	return keys, free
 }
+
+// unpop puts free keys back that were not asked for: other due keys are in the next reply.
+func (e *Engine) unpop(queue string, keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	due := e.due[queue]
+	for _, key := range due.free {
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	due.free = keys
+	e.due[queue] = due
+}
+
+// any reports whether a key is due.
+func (d *dueKeys) any() bool { return len(d.keys)+len(d.free) > 0 }
 
 // takeHeld fetches held jobs of the first due key that the gate admits.
 func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 	for range askedAtOnce {
-		keys := e.popDue(queue)
+		keys, free := e.popDue(queue)
 		if len(keys) == 0 || e.stopped() {
 			break
 		}
-		if n, err := e.takeOfKeys(queue, keys, want, g); n > 0 || err != nil || g.spent {
+		n, asked, err := e.takeOfKeys(queue, keys, want, g)
+		if asked < free {
+			e.unpop(queue, slices.Clone(keys[asked:free]))
+		}
+		if n > 0 || err != nil || g.spent {
 			return n, err
 		}
 	}
@@ -124,7 +159,9 @@ func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 // stopped reports whether fetching has stopped.
 func (e *Engine) stopped() bool { return e.ctx.Err() != nil }
 
-func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (int, error) {
+// takeOfKeys fetches held jobs of the first key that the gate admits, and returns of how many keys it has
+// asked.
+func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (n, asked int, err error) {
 	opened := e.opening.count()
 	var later []store.HeldKeyTime
 	postpone := func() error {
@@ -134,23 +171,25 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 		ctx, cancel := e.bounded()
 		defer cancel()
 		_, err := e.askKeys(ctx, queue, false, later)
-		if e.opening.count() != opened {
-			for _, l := range later {
-				e.opening.add(l.Key)
-			}
+		for _, l := range later {
+			e.opening.addIfSince(opened, l.Key)
 		}
 		later = nil
 		return err
 	}
-	for _, key := range keys {
-		ctx, cancel := e.bounded()
-		own := g.permits.next()
-		of := e.gate.Admit(ctx, key, 0, own)
-		cancel()
-		if of.Verdict != Admitted {
-			g.permits.giveBack(own)
-			later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(of.Until)))})
-			continue
+	for i, key := range keys {
+		slot := e.takeSlot(key)
+		of := Admission{Permit: slot}
+		if slot == nil {
+			ctx, cancel := e.bounded()
+			own := g.permits.next()
+			of = e.gate.Admit(ctx, key, 0, own)
+			cancel()
+			if of.Verdict != Admitted {
+				g.permits.giveBack(own)
+				later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(of.Until)))})
+				continue
+			}
 		}
 		var admitted permits
 		admitted.giveBack(of.Permit)
@@ -158,15 +197,15 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 		if err == nil {
 			n, err = e.takeOfKey(fetch{queue: queue, key: key, permits: &admitted, cost: g.Cost}, want)
 		}
-		if rest, left := admitted.grant(); left {
+		if rest, left := admitted.grant(); left && !(slot != nil && n == 0 && err == nil && e.keepSlot(key, slot)) {
 			e.gate.Unused(e.ctx, rest)
-			g.spent = g.Permit != nil
+			g.spent = g.Permit != nil && slot == nil
 		}
 		if n > 0 || err != nil || g.spent {
-			return n, err
+			return n, i + 1, err
 		}
 	}
-	return 0, postpone()
+	return 0, len(keys), postpone()
 }
 
 // takeOfKey fetches held jobs of a key, only one with a permit.
@@ -183,6 +222,80 @@ func (e *Engine) takeOfKey(f fetch, want int) (int, error) {
 func (e *Engine) KeyOpened(key string) {
 	e.opening.opened(key)
 	e.Wake()
+}
+
+// KeySlot is the permit of a key's next call: the call before has ended in this worker. If the key holds a
+// job, the next fetch takes it; otherwise the gate gets the permit back.
+func (e *Engine) KeySlot(key string, permit any) {
+	e.opening.noted(key)
+	e.bufferMu.Lock()
+	known := false
+	for queue, due := range e.due {
+		known = true
+		if !slices.Contains(due.free, key) {
+			due.free = append(due.free, key)
+			e.due[queue] = due
+			delete(e.empty, queue)
+		}
+	}
+	known = known && e.ctx.Err() == nil
+	if known {
+		if e.slots == nil {
+			e.slots = map[string][]any{}
+		}
+		e.slots[key] = append(e.slots[key], permit)
+	}
+	e.bufferMu.Unlock()
+	if !known {
+		e.gate.Unused(e.ctx, Grant{Max: 1, Permit: permit})
+		return
+	}
+	e.goOn()
+	poke(e.wake)
+}
+
+// TakesSlots reports whether the next fetch comes soon: no job waits for a goroutine.
+func (e *Engine) TakesSlots() bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	return len(e.buffer) == 0 && len(e.due) > 0 && e.ctx.Err() == nil
+}
+
+// takeSlot returns a permit of KeySlot for the key; nil without one.
+func (e *Engine) takeSlot(key string) (permit any) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if some := e.slots[key]; len(some) > 1 {
+		permit, e.slots[key] = some[0], some[1:]
+	} else if len(some) == 1 {
+		permit = some[0]
+		delete(e.slots, key)
+	}
+	return permit
+}
+
+// keepSlot keeps the permit if another queue may hold jobs of the key.
+func (e *Engine) keepSlot(key string, permit any) bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	for _, due := range e.due {
+		if slices.Contains(due.free, key) {
+			e.slots[key] = append(e.slots[key], permit)
+			return true
+		}
+	}
+	return false
+}
+
+// returnSlots gives the gate back the permits that no job has taken.
+func (e *Engine) returnSlots(ctx context.Context) {
+	e.bufferMu.Lock()
+	slots := e.slots
+	e.slots = nil
+	e.bufferMu.Unlock()
+	for _, some := range slots {
+		e.gate.Unused(ctx, Grant{Max: len(some), Permit: some[0], More: some[1:]})
+	}
 }
 
 // openKeys makes the keys due that have opened. After a start it makes all keys due: they may

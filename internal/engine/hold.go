@@ -116,11 +116,8 @@ func (a *admission) hold() error {
 		}
 		return err
 	}
-	if a.e.opening.count() != a.opened {
-		// A key may have opened between the fetch and the hold.
-		for _, j := range a.refused {
-			a.e.opening.add(j.key)
-		}
+	for _, j := range a.refused { // it may have opened between the fetch and the hold
+		a.e.opening.addIfSince(a.opened, j.key)
 	}
 	return nil
 }

@@ -7,22 +7,45 @@ type opening struct {
 	mu   sync.Mutex
 	keys map[string]struct{}
 	all  bool   // any key may have
-	n    uint64 // calls of opened
+	n    uint64 // calls of opened and noted
+
+	last  map[string]uint64 // n of the last call for a key
+	since uint64            // the least n that last has
 }
+
+// maxLast bounds last.
+const maxLast = 1000
 
 // opened adds a key that has opened now.
 func (o *opening) opened(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.n++
+	o.note(key)
 	o.put(key)
 }
 
-// add adds a key that may have opened: opened was called meanwhile for this key or another.
-func (o *opening) add(key string) {
+// noted notes that a key has opened, which need not be made due.
+func (o *opening) noted(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.put(key)
+	o.note(key)
+}
+
+func (o *opening) note(key string) {
+	o.n++
+	if o.last == nil || len(o.last) >= maxLast {
+		o.last, o.since = map[string]uint64{}, o.n
+	}
+	o.last[key] = o.n
+}
+
+// addIfSince adds a key that has opened since count was n, as far as is known.
+func (o *opening) addIfSince(n uint64, key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last[key] > n || o.n > n && n+1 < o.since {
+		o.put(key)
+	}
 }
 
 func (o *opening) put(key string) {

@@ -48,7 +48,7 @@ func (e *Engine) order(now time.Time) []string {
 // foundEmpty skips a queue without pending jobs for a moment. If held jobs of it are due,
 // they have the next turn of the queue instead. bufferMu is held.
 func (e *Engine) foundEmpty(queue string, now time.Time) {
-	if due := e.due[queue]; len(due.keys) > 0 {
+	if due := e.due[queue]; due.any() {
 		due.turn = true
 		e.due[queue] = due
 		return
@@ -68,9 +68,22 @@ type emptied struct {
 // foundDrained skips the queue of a fetch until it is woken for, or for a while in case that
 // the message is lost. bufferMu is held.
 func (e *Engine) foundDrained(f fetch) {
-	if _, held := e.due[f.queue]; e.wakes == f.wakes && !held {
+	due, held := e.due[f.queue]
+	switch {
+	case e.wakes != f.wakes:
+	case held:
+		due.drained, due.wakes = time.Now().Add(emptyFor), f.wakes
+		e.due[f.queue] = due
+	default:
 		e.empty[f.queue] = emptied{until: time.Now().Add(drainedFor), sure: true}
 	}
+}
+
+// onlyHeld reports whether a queue with held jobs had no pending one a moment ago, and no message has
+// come since. bufferMu is held.
+func (e *Engine) onlyHeld(queue string) bool {
+	due := e.due[queue]
+	return due.wakes == e.wakes && time.Now().Before(due.drained)
 }
 
 func (e *Engine) countWakes() uint64 {
