@@ -211,8 +211,8 @@ func (m *member) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func (m *member) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if script, ok := cmd.(*redis.Cmd); ok && err == nil {
-			if answer, err := script.StringSlice(); err == nil && len(answer) > 4 && answer[0] == "granted" && strings.HasPrefix(answer[4], "probe") {
+		if script, ok := cmd.(*redis.StringCmd); ok && err == nil {
+			if answer := strings.Split(script.Val(), "\n"); len(answer) > 4 && answer[0] == "granted" && strings.HasPrefix(answer[4], "probe") {
 				m.vanish(pointAsked)
 			}
 		}
