@@ -461,9 +461,9 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 // credentials were renewed, or that of the destination. id, unless empty, identifies the new
 // credentials: if the same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
-	ctx, cancel := b.bounded(ctx)
-	defer cancel()
-	if _, err := b.run(ctx, b.key, renewedScript, named("credentials", id)...); err != nil {
+	q := b.question(renewedScript, b.key)
+	q.text("credentials", id)
+	if _, err := q.ask(ctx, b.deadline(ctx)); err != nil {
 		return b.Status(), unavailable("renew the credentials of", b.Name(), err)
 	}
 	return b.Status(), nil

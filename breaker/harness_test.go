@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -314,4 +315,20 @@ func story(h *harness) string {
 		parts = append(parts, fmt.Sprintf("%s→%s %s #%d by %s", e.From, e.To, e.Cause, incidents[e.Incident], e.By))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// named are names and values, as named.lua takes them; values of "", 0 and false are left out.
+func named(pairs ...any) []any {
+	out := make([]any, 0, len(pairs))
+	for pair := range slices.Chunk(pairs, 2) {
+		name, value := pair[0], pair[len(pair)-1]
+		switch value {
+		case "", 0, int64(0), uint64(0), false:
+		case true:
+			out = append(out, name, "1")
+		default:
+			out = append(out, name, value)
+		}
+	}
+	return out
 }

@@ -247,10 +247,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 		return Status{}, nil
 	}
 	first := c.inFlight.remove(p.id, p.slotRef)
-	owner := p.key
-	if o.scope == ScopeGlobal {
-		owner = ""
-	}
+	owner := p.owner(&o)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) &&
 		(!first || o.kind != success || c.options.NoLearning || c.countAccepted(p.key, parent, child)) {
@@ -266,6 +263,14 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	return s, err
 }
 
+// owner is the key that the outcome counts for; "" for the destination.
+func (p Permit) owner(o *Outcome) string {
+	if o.scope == ScopeGlobal {
+		return ""
+	}
+	return p.key
+}
+
 // ReportNext is Report, and returns the permit of the next call under the same key if that gets this one's
 // slot of [Options.KeyConcurrency]. Otherwise, and if anything else limits calls, it returns the zero Permit,
 // and the next call needs one of Allow. It passes over other instances that wait for the slot, so use Report now and then.
@@ -276,10 +281,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		return status, Permit{}, err
 	}
 	c.inFlight.remove(p.id, p.slotRef)
-	owner := p.key
-	if o.scope == ScopeGlobal {
-		owner = ""
-	}
+	owner := p.owner(&o)
 	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
 	if err != nil || !strings.HasPrefix(r.more, "next ") {

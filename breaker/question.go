@@ -82,7 +82,8 @@ func (q *question) point(text string) {
 	q.args = append(q.args, &q.texts[len(q.texts)-1])
 }
 
-// text, number and flag add a value by its name, as named does. A constant name costs nothing.
+// text, number and flag add a value by its name, as named.lua takes it, but not "", 0 or false. A constant name costs
+// nothing.
 func (q *question) text(name any, value string) {
 	if value != "" {
 		q.args = append(q.args, name)

@@ -152,22 +152,6 @@ func (r *reply) of(key string) *record {
 	return &r.keyed
 }
 
-// named are names and values, as named.lua takes them; values of "", 0 and false are left out.
-func named(pairs ...any) []any {
-	out := make([]any, 0, len(pairs))
-	for pair := range slices.Chunk(pairs, 2) {
-		name, value := pair[0], pair[len(pair)-1]
-		switch value {
-		case "", 0, int64(0), uint64(0), false:
-		case true:
-			out = append(out, name, "1")
-		default:
-			out = append(out, name, value)
-		}
-	}
-	return out
-}
-
 // args are ARGV of a script.
 func (p place) args(c caller, own []any) []any {
 	return append([]any{

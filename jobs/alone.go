@@ -31,7 +31,7 @@ func (c *Client) RefusedAlone(ctx context.Context, destinations ...string) (map[
 	out := map[string]RefusedAlone{}
 	for i, r := range found {
 		if r.Refusals > 0 {
-			out[destinations[i]] = RefusedAlone{r.Jobs, r.Refusals, r.Failed, r.Since, r.Job, r.Text}
+			out[destinations[i]] = RefusedAlone(r)
 		}
 	}
 	return out, nil

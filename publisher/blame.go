@@ -158,12 +158,12 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	if before.calls == 0 {
 		since = began.Add(-latestOthers)
 	}
-	if limited := r.kind == rateLimited; d.s.keyBy == nil && (limited || r.accepted(job.Response)) && d.routes.add(job.Key, job, limited, time.Now()) {
+	now := time.Now()
+	if limited := r.kind == rateLimited; d.s.keyBy == nil && (limited || r.accepted(job.Response)) && d.routes.add(job.Key, job, limited, now) {
 		d.reach.changed() // a heartbeat shows it
 	}
 	switch o := d.seen.since(key, since); {
 	case r.kind == rateLimited:
-		now := time.Now()
 		alert := d.hinted(r.hint) > 0 && d.seen.alert(now)
 		o.latest = o.latest && !permit.Probe() // a probe decides: there is one
 		l.whose, l.refusals = judge(before, o, alert)

@@ -50,8 +50,8 @@ func (d *destination) keyBy(job *jobs.Job) (key string, err error) {
 // maxKey is the longest key, in bytes.
 const maxKey = 128
 
-// toKey makes a key of a text, such as v1:chat of the path /v1/chat: slashes become colons, other
-// characters that a key cannot have hyphens, and those that it cannot begin with are left out. Where that changes
+// toKey makes a key of a text, such as v1:chat of the path /v1/chat: slashes become colons, and other
+// characters that a key cannot have become hyphens. Leading characters that no key begins with are left out. Where that changes
 // more than slashes, or the text is too long, a hash of the text follows, so that two texts have two keys.
 func toKey(text string) string {
 	key := strings.Trim(strings.ReplaceAll(text, "/", ":"), ":")
@@ -69,10 +69,15 @@ func toKey(text string) string {
 	return strings.TrimLeft(key[:min(len(key), maxKey-1-len(hash))]+"-"+hash, "-")
 }
 
+// rekeyed reports whether the job has a key, and by KeyBy another one holds it, or none.
+func (d *destination) rekeyed(job *jobs.Job, permit breaker.Permit) bool {
+	return d.s.keyBy != nil && job.Key != "" && job.Key != permit.Key()
+}
+
 // tokenPermit returns a permit of the breaker of the job's own key where another key holds the job by
 // KeyBy: that breaker is open while the API refuses the token of the key. The zero permit without one.
 func (d *destination) tokenPermit(job *jobs.Job, permit breaker.Permit) (breaker.Permit, error) {
-	if d.s.keyBy == nil || job.Key == "" || job.Key == permit.Key() {
+	if !d.rekeyed(job, permit) {
 		return breaker.Permit{}, nil
 	}
 	own := d.breaker.Key(job.Key)
@@ -86,7 +91,7 @@ func (d *destination) tokenPermit(job *jobs.Job, permit breaker.Permit) (breaker
 // the one that holds the job by KeyBy. token is the permit of that key, if it was open.
 func (d *destination) reportToken(token, permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
 	ofKey := r.kind == unauthorized && r.scope != jobs.ScopeGlobal && !r.own
-	if d.s.keyBy == nil || job.Key == "" || job.Key == permit.Key() || token.Key() == "" && !ofKey {
+	if !d.rekeyed(job, permit) || token.Key() == "" && !ofKey {
 		return d.report(permit, job, r)
 	}
 	calls := context.WithoutCancel(d.calls)
@@ -102,18 +107,16 @@ func (d *destination) reportToken(token, permit breaker.Permit, job *jobs.Job, r
 		case r.kind == unauthorized:
 			return d.breaker.Key(job.Key).Status()
 		case r.accepted(job.Response):
-			if _, err := token.Report(calls, breaker.Success()); err != nil {
-				d.log.Warn("a result could not be reported to the breaker", "error", err)
-			}
+			_, err := token.Report(calls, breaker.Success())
+			d.reported(err)
 		default:
 			d.release(token)
 		}
 		return status
 	}
 	if r.called() {
-		if _, err := permit.Report(calls, breaker.Neutral()); err != nil {
-			d.log.Warn("a result could not be reported to the breaker", "error", err)
-		}
+		_, err := permit.Report(calls, breaker.Neutral())
+		d.reported(err)
 	} else {
 		d.release(permit)
 	}

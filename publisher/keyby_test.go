@@ -21,6 +21,18 @@ var tokenOfKey = publisher.TokensFunc(func(key string) (string, bool) { return "
 
 func byPath(j *jobs.Job) (string, error) { return j.Request.Path, nil }
 
+// limitedPath is an API that refuses calls of a path, with a hint in a header, until it is free.
+func limitedPath(t *testing.T, path, header, hint string) (*api, *atomic.Bool) {
+	t.Helper()
+	var free atomic.Bool
+	return newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, path) && !free.Load() {
+			w.Header().Set(header, hint)
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}), &free
+}
+
 // heldBy reports whether a job waits for the breaker of a key.
 func (b *fixture) heldBy(id, key string) bool {
 	j := b.get(id)
@@ -32,13 +44,7 @@ func (b *fixture) heldBy(id, key string) bool {
 func TestKeyByHoldsAPathAlone(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	var free atomic.Bool
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/full") && !free.Load() {
-			w.Header().Set("Retry-After", "600")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	})
+	a, free := limitedPath(t, "/v1/full", "Retry-After", "600")
 	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: a.URL}), publisher.KeyBy(byPath), publisher.Concurrency(1),
 		publisher.Breaker(breaker.Options{FailureThreshold: 1}))
 	full := []string{b.enqueue(jobs.Path("/v1/full")).ID}

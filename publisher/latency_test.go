@@ -29,9 +29,7 @@ func (b *fixture) away(d time.Duration) {
 // round trip. Before, it took two scripts and a pipeline to start one.
 func TestJobsUnderALimitShareRoundTrips(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	redistest.Slow(t)
 	const n = 300
 	for name, limit := range map[string]breaker.Options{
 		"rate":          {Rate: breaker.Rates{{Calls: 1000, Per: time.Second}}},
@@ -77,9 +75,7 @@ func TestJobsUnderALimitShareRoundTrips(t *testing.T) {
 // it allows, and no job is lost.
 func TestWorkersFarFromRedisShareARate(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	redistest.Slow(t)
 	const n, perSecond = 80, 50
 	f := newFixture(t)
 	f.enqueueMany(n)

@@ -46,9 +46,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		}
 	}
 	status, err := report(context.WithoutCancel(d.calls), o.WithJob(job.ID))
-	if err != nil {
-		d.log.Warn("a result could not be reported to the breaker", "error", err)
-	}
+	d.reported(err)
 	switch {
 	case next != (breaker.Permit{}):
 		d.engine.KeySlot(permit.Key(), next)
@@ -126,4 +124,11 @@ func (r callResult) countsForOutage(answer *jobs.Response) bool {
 		return s >= http.StatusInternalServerError || s == http.StatusUnauthorized || s == http.StatusForbidden
 	}
 	return r.unanswered()
+}
+
+// reported logs that the breaker did not get a result.
+func (d *destination) reported(err error) {
+	if err != nil {
+		d.log.Warn("a result could not be reported to the breaker", "error", err)
+	}
 }

@@ -133,8 +133,11 @@ func (r *routes) limited(now time.Time) (store.Route, bool) {
 		}
 		prefix = prefix[:n]
 	}
+	if refused < routeJobs {
+		return store.Route{}, false
+	}
 	of := "/" + strings.Join(prefix, "/")
-	own, others, paths := refused, 0, true // paths: the path alone tells the calls apart
+	own, others, paths := refused, 0, true // paths: the path alone identifies the calls
 	for other, c := range r.seen {
 		if oneKey && other.key != first.key { // others may have limits of their own
 			continue
@@ -147,7 +150,7 @@ func (r *routes) limited(now time.Time) (store.Route, bool) {
 		others += c.accepted
 		paths = paths && !under
 	}
-	if refused < routeJobs || others < routeOthers {
+	if others < routeOthers {
 		return store.Route{}, false
 	}
 	chance := 1.0

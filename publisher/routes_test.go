@@ -1,9 +1,6 @@
 package publisher_test
 
 import (
-	"net/http"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,13 +14,7 @@ import (
 func TestLimitedRoute(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	var free atomic.Bool
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/images") && !free.Load() {
-			w.Header().Set("Retry-After-Ms", "50")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	})
+	a, free := limitedPath(t, "/v1/images", "Retry-After-Ms", "50")
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
 	rules := publisher.Breaker(breaker.Options{Cooldown: 50 * time.Millisecond, CooldownJitter: -1})
 	stop := b.run(b.options(), h.Publish, rules)

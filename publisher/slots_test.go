@@ -21,9 +21,7 @@ import (
 // makes them in the order of their jobs.
 func TestAKeysSlotIsPassedOn(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	redistest.Slow(t)
 	const n, keys = 400, 8
 	for _, workers := range []int{1, 2} {
 		t.Run(strconv.Itoa(workers), func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
@@ -28,7 +27,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	if Held(job) {
-		key := strings.TrimPrefix(store.Reason(job.ReasonCode).About(), job.Destination+"/")
+		_, key := holder(job)
 		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, key), job.ID).Result()
 		switch {
 		case errors.Is(err, redis.Nil):

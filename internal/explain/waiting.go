@@ -92,8 +92,7 @@ func (f facts) byBreaker(j *jobs.Job) *Waiting {
 
 // byKey returns the explanation of a job that waits for the breaker of its key.
 func (f facts) byKey(j *jobs.Job) *Waiting {
-	name := store.Reason(j.ReasonCode).About()
-	key := strings.TrimPrefix(name, j.Destination+"/")
+	name, key := holder(j)
 	w := f.describe(forCost(*f.key, j.Cost), name)
 	switch {
 	case w == nil:
@@ -232,6 +231,12 @@ func Held(j *jobs.Job) bool {
 // deferredByBreaker reports whether the destination's breaker deferred the job.
 func deferredByBreaker(j *jobs.Job) bool {
 	return store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination)
+}
+
+// holder returns the breaker of a key that holds or deferred a job, and that key: by KEY_BY not its own.
+func holder(j *jobs.Job) (name, key string) {
+	name = store.Reason(j.ReasonCode).About()
+	return name, strings.TrimPrefix(name, j.Destination+"/")
 }
 
 // deferredByKey reports whether the breaker of a key of the job deferred it: of its own key, or of that of KEY_BY.

@@ -80,7 +80,7 @@ type Doubt struct {
 
 // Route is a method and path under which all refused calls of a worker were, and how many jobs that were while how
 // many other calls were accepted. At is when the last was refused, in unix milliseconds; KeyBy is the KEY_BY that
-// tells these calls apart.
+// gives these calls a key by themselves.
 type Route struct {
 	Route    string `json:"route"`
 	KeyBy    string `json:"key_by"`
