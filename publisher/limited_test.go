@@ -34,6 +34,8 @@ func TestHalfOfTheCallsRateLimited(t *testing.T) {
 			// A job is limited three times at most, so that chance cannot make
 			// the test long: each time costs it a second.
 			const most = 3
+			// Nor may what is learned of it: refusals by chance are no limit.
+			unlearned := breaker.Options{FailureThreshold: 3, Cooldown: 100 * time.Millisecond, NoLearning: true}
 			var limited, published tally
 			var meeting atomic.Bool
 			inHand, goOn := make(chan int, slots), make(chan struct{})
@@ -54,7 +56,7 @@ func TestHalfOfTheCallsRateLimited(t *testing.T) {
 					}
 					published.add(j.ID)
 					return nil
-				}, publisher.Concurrency(tc.parallel), rules(100*time.Millisecond))
+				}, publisher.Concurrency(tc.parallel), publisher.Breaker(unlearned))
 			}
 			putOff := map[string]int{}
 			for done := 0; done < n; {
