@@ -326,3 +326,29 @@ func TestNothingIsReflectedIntoHeaders(t *testing.T) {
 		t.Errorf("header %v", answer.header)
 	}
 }
+
+// The jobs that an API refuses alone are shown with the destination's breaker.
+func TestBreakerRefusedAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	read := func(path string) string {
+		t.Helper()
+		return string(decode[map[string]json.RawMessage](t, b.get(t, path).ok(t, http.StatusOK))["refused_alone"])
+	}
+	if got := read("/v1/breakers/shop"); got != "null" {
+		t.Errorf("without any: %q", got)
+	}
+	for i := range 3 {
+		err := store.DefaultNamespace.CountRefusedAlone(t.Context(), b.rdb, "shop", "post-1", "refused 4 times while 812 other calls were accepted", time.Now(), i == 0, i == 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r jobs.RefusedAlone
+	if err := json.Unmarshal([]byte(read("/v1/breakers/shop")), &r); err != nil || r.Jobs != 1 || r.Refusals != 3 || r.Failed != 1 || r.Job != "post-1" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if got := read("/v1/breakers/shop%2Falice"); got != "null" {
+		t.Errorf("of a key: %q", got)
+	}
+}

@@ -132,7 +132,7 @@ func (a *api) getBreaker(ctx context.Context, in *BreakerOnly) (*answer[Breaker]
 	if err != nil {
 		return nil, err
 	}
-	b, err := a.breakers().Get(ctx, a.rdb, name)
+	b, err := explain.ReadBreaker(ctx, a.rdb, a.client, name)
 	if err != nil {
 		return nil, err
 	}

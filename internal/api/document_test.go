@@ -127,7 +127,7 @@ func TestSchemasAreThoseOfTheValues(t *testing.T) {
 		"Waiting":      explain.Waiting{},
 		"HistoryEntry": jobs.HistoryEntry{},
 		"Batch":        batchDocument{BatchStatus: &jobs.BatchStatus{}},
-		"Breaker":      breaker.Status{},
+		"Breaker":      explain.Breaker{},
 		"Budget":       breaker.Budget{},
 		"Rate":         breaker.RateStatus{},
 		"Limits":       breaker.Limits{},

@@ -203,8 +203,15 @@ type Batch struct {
 // Answer is jobs.Response, under the name that it has in the API.
 type Answer jobs.Response
 
-// Breaker is breaker.Status, under the name that it has in the API.
-type Breaker breaker.Status
+// Breaker describes breaker.Status, and explain.Breaker, which has Alone.
+type Breaker struct {
+	Status
+
+	Alone orNull[RefusedAlone] `json:"refused_alone" required:"false" doc:"Of one destination that was asked for: jobs that its API refused while it accepted others, in this hour and the one before; null: none. Absent from lists and from answers to actions."`
+}
+
+// Status is breaker.Status, which marshals itself.
+type Status breaker.Status
 
 // Incident is breaker.Incident, under the name that it has in the API.
 type Incident breaker.Incident

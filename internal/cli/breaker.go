@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -188,24 +187,14 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	b, err := s.breakers.Get(ctx, s.rdb, c.Name)
+	b, err := explain.ReadBreaker(ctx, s.rdb, s.client, c.Name)
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
 	}
-	destination, key, _ := strings.Cut(c.Name, "/")
-	var alone *jobs.RefusedAlone
-	if key == "" {
-		all, err := s.client.RefusedAlone(ctx, destination)
-		if err != nil {
-			return fmt.Errorf("breaker get: %w", err)
-		}
-		if found, ok := all[destination]; ok {
-			alone = &found
-		}
-	}
 	if c.json() {
-		return p.printJSON(breakerDocument{b, alone})
+		return p.printJSON(b)
 	}
+	destination, _, _ := strings.Cut(c.Name, "/")
 	workers, err := s.client.Workers(ctx)
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
@@ -228,24 +217,7 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 		limits.Announced = nil
 	}
 	windows := breaker.Limits{Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b, breakerNotes{alone, explain.LimitedRoute(workers, destination)}, explain.Limits(windows, time.Now())...)
-}
-
-// breakerDocument is the output of get as JSON: the status, and of a destination's breaker the jobs that were
-// refused alone; null without any.
-type breakerDocument struct {
-	status breaker.Status
-	alone  *jobs.RefusedAlone
-}
-
-// MarshalJSON adds refused_alone to the status.
-func (d breakerDocument) MarshalJSON() ([]byte, error) {
-	status, err := json.Marshal(d.status)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // of a part
-	}
-	alone, err := json.Marshal(d.alone)
-	return slices.Concat(status[:len(status)-1], []byte(`,"refused_alone":`), alone, []byte("}")), err
+	return c.printBreaker(p, b.Status, breakerNotes{b.Alone, explain.LimitedRoute(workers, destination)}, explain.Limits(windows, time.Now())...)
 }
 
 // breakerNotes are what get shows of a destination beside its status.
