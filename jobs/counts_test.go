@@ -128,6 +128,9 @@ func TestHeldCount(t *testing.T) {
 			if got, err := b.HeldCount(ctx, b.dest, key); err != nil || got != want {
 				t.Errorf("%d are held for %s, %v; want %d", got, key, err, want)
 			}
+			if got := len(b.list(jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest}, HeldBy: key}).Items); got != want {
+				t.Errorf("%d that %s holds are listed, want %d", got, key, want)
+			}
 		}
 		if n, err := b.Backlog(ctx, b.dest); err != nil || n != 5 {
 			t.Errorf("a backlog of %d, %v; want 5", n, err)

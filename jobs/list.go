@@ -39,6 +39,9 @@ type Filter struct {
 // ListOptions select a page.
 type ListOptions struct {
 	Filter
+	// HeldBy selects the jobs of Destination that the breaker or the limits of this key hold; the key is a value of
+	// KEY_BY if the destination has one. The jobs are those that [Client.HeldCount] counts. Empty: all jobs.
+	HeldBy string
 	// Limit is the largest number of jobs, from 1 to MaxPage. 0 means DefaultPage.
 	Limit int
 	// Cursor is Page.Next of the previous page; empty for the first one.
@@ -73,6 +76,12 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	sources, err := c.sources(ctx, o.Filter)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: list: %w", err)
+	}
+	if o.HeldBy != "" {
+		sources = nil
+		for _, q := range c.ns.Queues(o.Destination) {
+			sources = append(sources, source{name: q + "/k", status: Pending, queue: q, key: store.HeldJobsKey(q, o.HeldBy), kind: growing})
+		}
 	}
 	if slices.Contains(o.Statuses, Expired) && o.Cursor == "" {
 		for _, s := range sources {
@@ -139,10 +148,13 @@ func (o *ListOptions) validate() error {
 			bad("status", "%q is no status; there are %s", clip(string(s)), joinStatuses())
 		}
 	}
-	for field, name := range map[string]string{"key": o.Key, "batch": o.Batch} {
-		if name != "" && !ValidName(name) {
-			bad(field, "%q cannot be the name of a %s", clip(name), field)
+	for _, f := range [][3]string{{"key", o.Key, "key"}, {"batch", o.Batch, "batch"}, {"held by", o.HeldBy, "key"}} {
+		if name := f[1]; name != "" && !ValidName(name) {
+			bad(f[0], "%q cannot be the name of a %s", clip(name), f[2])
 		}
+	}
+	if o.HeldBy != "" && o.Destination == "" {
+		bad("held by", "needs a destination")
 	}
 	if o.Destination != "" && !ValidDestination(o.Destination) {
 		bad("destination", "%q cannot be the name of a destination", clip(o.Destination))

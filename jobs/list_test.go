@@ -257,6 +257,8 @@ func TestListRefuses(t *testing.T) {
 		},
 		{"destination", filter("Not A Name"), `destination: "Not A Name" cannot be the name of a destination`},
 		{"all of it", jobs.ListOptions{Limit: -1, Filter: jobs.Filter{Destination: "*"}}, `destination: "*" cannot be the name of a destination; limit: must be from 1 to 1000`},
+		{"held by all destinations", jobs.ListOptions{HeldBy: "alice"}, "held by: needs a destination"},
+		{"held by", jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest}, HeldBy: "a b"}, `held by: "a b" cannot be the name of a key`},
 		{"cursor of other letters", jobs.ListOptions{Cursor: "***"}, noCursor},
 		{"cursor of garbage", jobs.ListOptions{Cursor: "garbage"}, noCursor},
 		{"cursor of null", jobs.ListOptions{Cursor: encoded("null")}, noCursor},

@@ -68,6 +68,9 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 	if list, err := b.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest, Key: "alice", Statuses: []jobs.Status{jobs.Pending}}}); err != nil || len(list.Items) != 5 || list.Items[0].ReasonCode != "held "+b.dest+"/v1:full" {
 		t.Errorf("%d held jobs of alice are listed, want 5: %v, %+v", len(list.Items), err, list.Items)
 	}
+	if list, err := b.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest}, HeldBy: "v1:full"}); err != nil || len(list.Items) != 10 {
+		t.Errorf("%d jobs that the path holds are listed, want 10: %v", len(list.Items), err)
+	}
 	free.Store(true)
 	if _, err := breaker.Reset(t.Context(), b.rdb, b.dest+"/v1:full", "test"); err != nil {
 		t.Fatal(err)

@@ -23,11 +23,14 @@ const pageSize = 50
 // filter selects jobs, as encoded in the URL.
 type filter struct {
 	Status, Destination, Key, Batch string
+
+	// Held is the key whose breaker or limits hold the jobs: their own key, or a value of KEY_BY.
+	Held string
 }
 
 func filterOf(r *http.Request) filter {
 	value := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	return filter{Status: value("status"), Destination: value("destination"), Key: value("key"), Batch: value("batch")}
+	return filter{Status: value("status"), Destination: value("destination"), Key: value("key"), Batch: value("batch"), Held: value("held")}
 }
 
 // check returns what is wrong with a filter, without asking Redis.
@@ -39,6 +42,8 @@ func (f filter) check() error {
 		return wrong("“%s” is not a valid name of a destination.", text.Cut(f.Destination, 80))
 	case f.Key != "" && !jobs.ValidName(f.Key):
 		return wrong("“%s” is not a valid key: keys have letters, digits and . _ : @ -", text.Cut(f.Key, 80))
+	case f.Held != "" && (!jobs.ValidName(f.Held) || f.Destination == ""):
+		return wrong("“%s” does not name a key of a destination.", text.Cut(f.Held, 80))
 	case f.Batch != "" && !jobs.ValidName(f.Batch):
 		return wrong("“%s” is not a valid batch: batches have letters, digits and . _ : @ -", text.Cut(f.Batch, 80))
 	}
@@ -62,7 +67,7 @@ func (f filter) URL() string { return f.with("", "") }
 // with is the address with one value changed.
 func (f filter) with(name, value string) string {
 	v := url.Values{}
-	for _, p := range [][2]string{{"status", f.Status}, {"destination", f.Destination}, {"key", f.Key}, {"batch", f.Batch}} {
+	for _, p := range [][2]string{{"status", f.Status}, {"destination", f.Destination}, {"key", f.Key}, {"batch", f.Batch}, {"held", f.Held}} {
 		if p[0] == name {
 			p[1] = value
 		}
@@ -94,6 +99,9 @@ func (f filter) Words() string {
 	}
 	if f.Batch != "" {
 		parts = append(parts, "in batch "+f.Batch)
+	}
+	if f.Held != "" {
+		parts = append(parts, "that "+f.Destination+"/"+f.Held+" holds")
 	}
 	return strings.Join(parts, " ")
 }
@@ -146,7 +154,7 @@ func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*
 	if err := d.setClock(ctx); err != nil {
 		return nil, err
 	}
-	page, err := d.client.List(ctx, jobs.ListOptions{Filter: f.jobs(), Limit: pageSize, Cursor: cursor})
+	page, err := d.client.List(ctx, jobs.ListOptions{Filter: f.jobs(), HeldBy: f.Held, Limit: pageSize, Cursor: cursor})
 	if errors.Is(err, jobs.ErrInvalid) {
 		return nil, wrong("This address is no longer valid. Go back to the newest jobs.")
 	}
@@ -185,7 +193,7 @@ func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*
 		return nil, err
 	}
 	for _, a := range actions {
-		if f.Given() && (f.Status == "" || a.has(jobs.Status(f.Status))) {
+		if f.Given() && f.Held == "" && (f.Status == "" || a.has(jobs.Status(f.Status))) {
 			p.Actions = append(p.Actions, a)
 		}
 	}
@@ -210,7 +218,8 @@ func digest(cursor string) string {
 func (d *Dashboard) countStatuses(ctx context.Context, p *jobListPage) error {
 	f := p.Filter
 	counts := map[jobs.Status]int{}
-	known := f.Key == ""
+	known := f.Key == "" && f.Held == ""
+	f.Held = "" // a chip leads to all jobs of the status
 	switch {
 	case f.Batch != "":
 		size, err := d.client.BatchSize(ctx, f.Batch)

@@ -2,11 +2,18 @@ package dashboard_test
 
 import (
 	"fmt"
+	"html"
 	"net/http"
+	"regexp"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Keys that met a limit once and can be called are counted, not listed, and a recovery without jobs is
@@ -49,4 +56,47 @@ func TestWorkersOfADestination(t *testing.T) {
 	s.serveUnreached("down:1")
 	s.get("/destinations/shop").shows(t, http.StatusOK, "Calls to shop have not left it")
 	s.get("/destinations/stock").hides(t, "Calls to shop have not left it")
+}
+
+// The number of jobs that the breaker of a key holds leads to those jobs, also if the key is a value of KEY_BY,
+// which no job has as its key.
+func TestHeldJobsAreListed(t *testing.T) {
+	t.Parallel()
+	s := open(t, access.ScopeOperate, "shop")
+	queue := store.DefaultNamespace.Queue("shop", store.Default)
+	for i, key := range []string{"alice", "bob", "alice"} {
+		if _, err := s.client.Enqueue(t.Context(), jobs.New("shop", i, jobs.ID(fmt.Sprint("post-", i)), jobs.Key(key))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, held := range []struct{ key, by string }{{"alice", "v1:full"}, {"bob", "v1:full"}} { // as hold.lua does
+		id := fmt.Sprint("post-", i)
+		_, err := s.rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+			pipe.LRem(t.Context(), store.PendingKey(queue), 1, id)
+			pipe.HSet(t.Context(), store.TaskKey(queue, id), store.FieldState, store.StateHeld, store.FieldKey, held.by, store.FieldJobKey, held.key)
+			pipe.ZAdd(t.Context(), store.HeldKey(queue), redis.Z{Score: float64(i), Member: id})
+			pipe.ZAdd(t.Context(), store.HeldJobsKey(queue, held.by), redis.Z{Score: float64(i), Member: id})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, err := breaker.Trip(t.Context(), s.rdb, "shop/v1:full", breaker.TripOptions{For: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`href="(/jobs\?[^"]*status=pending[^"]*)"`)
+	for _, path := range []string{"/breakers/shop/v1:full", "/incidents/" + status.Incident} {
+		found := link.FindStringSubmatch(s.get(path).body)
+		if found == nil {
+			t.Fatalf("%s has no link to the jobs", path)
+		}
+		p := s.get(html.UnescapeString(found[1]))
+		p.shows(t, http.StatusOK, "post-0", "post-1", "Only jobs that shop/v1:full holds")
+		p.hides(t, "post-2", "All pending jobs")
+	}
+	for _, path := range []string{"/jobs?held=v1:full", "/jobs?destination=shop&held=a%20b"} {
+		s.get(path).shows(t, http.StatusBadRequest, "does not name a key of a destination")
+	}
 }
