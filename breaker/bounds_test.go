@@ -74,3 +74,52 @@ func TestForgottenCallsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A list of changes that was lost is repaired in parts, and each instance reads the breakers that it had missed.
+func TestLostListOfChangesIsRepairedInParts(t *testing.T) {
+	t.Parallel()
+	ctx, rdb := t.Context(), redistest.Database(t).Client(t)
+	o := Options{Destination: redistest.Name(t, "d"), RefreshInterval: 10 * time.Millisecond}
+	const n = 3000
+	others := make([]any, 0, 2*n)
+	for i := range n {
+		name := fmt.Sprintf("%s/key%d", o.Destination, i)
+		others = append(others, name, fmt.Sprintf(`{"name":%q,"state":"OPEN","cause":"manual","revision":%d}`, name, i+1))
+	}
+	b, err := newTestBreaker(rdb, o, realClock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, b)
+	notClosed, changes := b.place.keys[1], b.place.keys[4]
+	if err := rdb.HSet(ctx, notClosed, others...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Trip(ctx, rdb, o.Destination+"/first", TripOptions{}); err != nil { // a change since the loss
+		t.Fatal(err)
+	}
+	for listed, parts := int64(1), 1; listed <= n; parts++ {
+		if err := b.register(ctx, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		now := rdb.ZCard(ctx, changes).Val()
+		if now == listed || now > listed+1200 || parts > 10 {
+			t.Fatalf("part %d made %d breakers of %d", parts, now, listed)
+		}
+		if again := b.relisting.Load(); again != (now <= n) {
+			t.Errorf("at %d breakers, to be repaired further: %t", now, again)
+		}
+		listed = now
+		if err := b.readSnapshot(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		if s := b.Key(fmt.Sprint("key", i)).Status(); s.State != Open {
+			t.Fatalf("key%d is %s", i, s.State)
+		}
+	}
+	if fields, err := rdb.HGet(ctx, notClosed, ":relisting").Result(); err == nil {
+		t.Errorf("the repair is at %s", fields)
+	}
+}

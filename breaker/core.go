@@ -63,6 +63,7 @@ type core struct {
 	stamp                    atomic.Pointer[string] // of the last read
 	ticks                    atomic.Uint64
 	failed                   atomic.Bool  // the last refresh failed
+	relisting                atomic.Bool  // register.lua has not repaired all of the list of changes
 	registerAt               atomic.Int64 // when the next registration is due, unix ns
 	registerPause            atomic.Int64 // before it, after an error; ns
 	wholeAt                  time.Time    // of the last read of all; guarded by tasks: one refresh at a time

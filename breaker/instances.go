@@ -16,7 +16,7 @@ const (
 	// process if that is longer, up to registerSlowest. It is counted in for validFor times as
 	// long, which register.lua allows an hour for; less if its process dies, see alive.
 	// After an error it registers again after registerAgain, then after longer pauses, up to
-	// registerAgainSlowest.
+	// registerAgainSlowest; after registerAgain, too, while register.lua repairs the list of changes.
 	registerEvery   = 10 * time.Second
 	registerShare   = 3 * time.Second
 	registerSlowest = 20 * time.Minute
@@ -41,9 +41,12 @@ func (c *core) enroll(ctx context.Context) error {
 // each Breaker of the process.
 func (c *core) registerNext(every time.Duration, err error) {
 	pause := every - rand.N(every-registerEvery+1)/4 //nolint:gosec // it spreads the work
-	if err == nil {
+	switch {
+	case err == nil && c.relisting.Load():
+		pause = registerAgain
+	case err == nil:
 		c.registerPause.Store(0)
-	} else {
+	default:
 		pause = min(max(registerAgain, 2*time.Duration(c.registerPause.Load())), registerAgainSlowest)
 		c.registerPause.Store(int64(pause))
 	}
@@ -71,9 +74,10 @@ func (c *core) registered(reply *redis.Cmd, calls int) error {
 	if err != nil {
 		return err
 	}
-	if len(values) != 2 {
-		return fmt.Errorf("register: reply has %d values, want 2", len(values))
+	if len(values) != 3 {
+		return fmt.Errorf("register: reply has %d values, want 3", len(values))
 	}
+	c.relisting.Store(values[2] == "1")
 	sum, err := strconv.ParseInt(values[1], 10, 64)
 	if err == nil {
 		c.capacity.Store(sum)

@@ -16,6 +16,7 @@
 --        :rates       declared limit of the destination, as they have it configured, and
 --        :key-rates   that of each key; '' is none. See rate.lua
 --        :floor       the highest revision that KEYS[5] has forgotten
+--        :relisting   how far the repair of KEYS[5] has come, if it was lost
 --        :origin      id of this data: channels are common to all databases of a server,
 --                     so messages carry it (docs/adr/0019)
 --   3  list: transitions of all of the destination's breakers as JSON, newest first, capped

@@ -1,11 +1,13 @@
 -- register: an instance reports that it is alive and how many calls it makes at once at
 -- most, or (with 0 ms) that it has ended. This is also the maintenance: it forgets idle
--- keys, and repairs the list of changes if that was lost alone.
+-- keys, and repairs the list of changes if that was lost alone, in parts.
 --
 -- KEYS, ARGV 1…10: arguments.lua
 -- ARGV  11  calls at once   12  for how long this holds, ms   13  configured caps, as :caps
 --       14  configured declared limit, as :rates   15  that of keys, as :key-rates
--- Returns {"registered", calls at once of all instances}
+-- Returns {"registered", calls at once of all instances, "1" if the list of changes lacks some: register again}
+
+local RELISTING, RELISTED = ':relisting', '1000' -- breakers that one call puts into the list, about
 
 local calls, valid, own_caps, own_rates, own_key_rates = ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
 
@@ -46,13 +48,28 @@ else
   write_stamp(origin())
 end
 forget_idle(100)
-if redis.call('EXISTS', CHANGES) == 0 then
-  local listed = redis.call('HGETALL', NOTCLOSED)
-  for i = 1, #listed, 2 do
-    local revision = string.match(listed[i + 1], '"revision":(%d+)')
-    if revision then
-      redis.call('ZADD', CHANGES, revision, listed[i])
+-- The list has each breaker of NOTCLOSED, which has other fields beside them.
+local missing = redis.call('HLEN', NOTCLOSED) - redis.call('ZCARD', CHANGES)
+for _, value in ipairs(redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, CAPS, RATES, KEY_RATES, FLOOR, ORIGIN, RELISTING)) do
+  missing = missing - (value and 1 or 0)
+end
+local relisting = redis.call('HGET', NOTCLOSED, RELISTING) or missing > 0 and '0'
+if relisting then
+  local part = redis.call('HSCAN', NOTCLOSED, relisting, 'COUNT', RELISTED)
+  version = math.max(version, now_us)
+  for i = 1, #part[2], 2 do
+    -- As a change that instances have not read: one that read the list since has taken the breaker for CLOSED.
+    if string.sub(part[2][i], 1, 1) ~= ':' and redis.call('ZADD', CHANGES, 'NX', int(version + 1), part[2][i]) == 1 then
+      version = version + 1
     end
   end
+  if part[1] == '0' then
+    relisting = nil
+    redis.call('HDEL', NOTCLOSED, RELISTING)
+  else
+    redis.call('HSET', NOTCLOSED, RELISTING, part[1])
+  end
+  redis.call('HSET', NOTCLOSED, VERSION, int(version))
+  write_stamp(origin())
 end
-return { 'registered', int(sum) }
+return { 'registered', int(sum), relisting and '1' or '0' }
