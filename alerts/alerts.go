@@ -88,6 +88,14 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	return a, nil
 }
 
+// needsRedis returns the error of a function that cannot do without Redis.
+func (a *Alerts) needsRedis(function string) error {
+	if a.rdb == nil {
+		return fmt.Errorf("alerts: %s: the Redis client is nil; pass one to New", function)
+	}
+	return nil
+}
+
 // Close closes the notifiers. Run and Publish must have returned.
 func (a *Alerts) Close() {
 	for _, n := range a.o.Notifiers {

@@ -20,6 +20,9 @@ const giveUpAfter = 24 * time.Hour
 // A service that is rate limited opens its breaker. After any other failure the job is
 // rescheduled, by a second at first and by a minute at most, until it is a day old.
 func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
+	if job == nil {
+		return errors.New("alerts: publish: the job is nil")
+	}
 	var what alertJob
 	if err := json.Unmarshal(job.Payload, &what); err != nil {
 		return jobs.Discard(fmt.Errorf("alerts: read the job: %w", err))

@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -35,6 +36,12 @@ func (a *Alerts) Observe(o *publisher.Options) {
 // Serve makes a publisher of the same Namespace deliver alerts. Errors: it has another one, or
 // those of [publisher.Publisher.Handle].
 func (a *Alerts) Serve(p *publisher.Publisher) error {
+	if p == nil {
+		return errors.New("alerts: serve: the publisher is nil")
+	}
+	if err := a.needsRedis("serve"); err != nil {
+		return err
+	}
 	if p.Namespace() != a.o.Namespace {
 		return fmt.Errorf("alerts: serve: Namespace is %q, and the publisher's is %q", a.o.Namespace, p.Namespace())
 	}

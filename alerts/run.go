@@ -29,8 +29,11 @@ const (
 // Run watches until ctx ends: it turns what observed publishers have reported into
 // alerts, and scans for what no event reports. At its
 // start it checks the settings, and reports what happened while no worker watched.
-// Errors are logged; it returns nil.
+// Errors are logged; it returns nil, or an error if New got no Redis client.
 func (a *Alerts) Run(ctx context.Context) error {
+	if err := a.needsRedis("run"); err != nil {
+		return err
+	}
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { a.logProblems(ctx) })

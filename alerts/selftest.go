@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -22,6 +23,9 @@ type Step struct {
 // Test sends one alert of each kind, marked as a test, in the order of real ones, and
 // reports each step. Redis is not needed. The error has the number of failed steps.
 func (a *Alerts) Test(ctx context.Context, report func(Step)) error {
+	if report == nil {
+		return errors.New("alerts: test: the function report is nil")
+	}
 	steps, failed := 0, 0
 	try := func(of, what string, f func() error) bool {
 		if ctx.Err() != nil {

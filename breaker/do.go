@@ -34,10 +34,13 @@ func Judge(err error) Outcome {
 }
 
 // Do calls fn if the breaker allows it and reports the outcome. Its error is fn's, or that of
-// [Breaker.Allow] if fn was not called. The context of a probe ends with its lease. The
+// [Breaker.Allow] if fn was not called; a nil fn is an error. The context of a probe ends with its lease. The
 // result of fn stands even if Redis could not be reached; see [Permit.Report]. A panic of fn
 // counts as a failure and continues.
 func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return errors.New("breaker: do: the function is nil")
+	}
 	p, err := b.Allow(ctx)
 	if err != nil {
 		return err

@@ -213,9 +213,6 @@ func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) 
 
 // prepare validates a spec and encodes it.
 func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared, error) {
-	if s == nil {
-		return nil, &ValidationError{Fields: []FieldError{{Field: "job", Message: "is nil; make one with New"}}}
-	}
 	if err := s.Validate(c.limits); err != nil {
 		return nil, err
 	}

@@ -57,11 +57,18 @@ type OptionFunc func(s *Spec)
 
 // Apply implements Option.
 func (o OptionFunc) Apply(s *Spec) {
+	mustSpec(s)
 	if o == nil {
 		s.nilOption = true
 		return
 	}
 	o(s)
+}
+
+func mustSpec(s *Spec) {
+	if s == nil {
+		panic("jobs: apply: the spec is nil; make one with New")
+	}
 }
 
 // New describes a job for a destination. A payload of type []byte or
@@ -164,6 +171,7 @@ type Cost int //nolint:errname // an outcome that is no failure
 
 // Apply implements Option.
 func (c Cost) Apply(s *Spec) {
+	mustSpec(s)
 	n := int(c)
 	s.Cost = &n
 }

@@ -124,6 +124,9 @@ func ValidDestination(s string) bool { return destinationPattern.MatchString(s) 
 
 // Validate checks the whole spec and returns nil or a *ValidationError.
 func (s *Spec) Validate(l Limits) error {
+	if s == nil {
+		return &ValidationError{Fields: []FieldError{{Field: "job", Message: "is nil; make one with New"}}}
+	}
 	l = l.withDefaults()
 	var errs fieldErrors
 	bad := errs.add

@@ -40,8 +40,12 @@ type Attempted struct {
 // Attempt calls h once for job, as a worker does while the circuit breaker is closed, but
 // without Redis, and returns the result, which package publishertest applies. Delays count
 // from now. The end of ctx means a shutdown, or a cancellation of the job if its cause is
-// ErrCancelled. Errors are those of Handle.
+// ErrCancelled. Errors are those of Handle, and that
+// of a nil job.
 func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts ...HandleOption) (Attempted, error) {
+	if job == nil {
+		return Attempted{}, errors.New("publisher: attempt: the job is nil")
+	}
 	p := &Publisher{o: Options{}.withDefaults(), destinations: map[string]*destination{}}
 	if err := p.Handle(job.Destination, h, opts...); err != nil {
 		return Attempted{}, err

@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,11 +37,19 @@ type Handler interface {
 	Publish(ctx context.Context, job *jobs.Job) error
 }
 
+// errNoJob is the error of handlers that are called without a job.
+var errNoJob = errors.New("publisher: publish: the job is nil")
+
 // Func is a function that implements Handler.
 type Func func(ctx context.Context, job *jobs.Job) error
 
 // Publish calls f.
-func (f Func) Publish(ctx context.Context, job *jobs.Job) error { return f(ctx, job) }
+func (f Func) Publish(ctx context.Context, job *jobs.Job) error {
+	if f == nil {
+		return errors.New("publisher: the handler is nil")
+	}
+	return f(ctx, job)
+}
 
 // Typed returns a Handler that decodes the payload into a T. A payload that is not the JSON of
 // a T fails the job without a call, as [jobs.Fail] does: its retry policy lets a newer worker read it, as in a
@@ -50,6 +59,9 @@ func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) H
 		return Func(nil)
 	}
 	return Func(func(ctx context.Context, job *jobs.Job) error {
+		if job == nil {
+			return errNoJob
+		}
 		var payload T
 		if err := json.Unmarshal(job.Payload, &payload); err != nil {
 			return jobs.Fail(&notCalledError{fmt.Errorf("payload: %w", err)})

@@ -17,6 +17,9 @@ import (
 
 // Publish implements Handler.
 func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
+	if job == nil {
+		return errNoJob
+	}
 	if err := h.checkKey(job); err != nil {
 		return jobs.Discard(&notCalledError{err})
 	}

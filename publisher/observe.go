@@ -55,8 +55,11 @@ type Observer struct {
 	Trace func(ctx context.Context, job *jobs.Job) (context.Context, func(JobEvent))
 }
 
-// Observe adds an observer.
+// Observe adds an observer. It panics if o is nil.
 func (o *Options) Observe(x Observer) {
+	if o == nil {
+		panic("publisher: observe: the options are nil; pass a pointer to those for New")
+	}
 	o.Observers = append(slices.Clip(o.Observers), x)
 }
 

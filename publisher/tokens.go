@@ -44,8 +44,13 @@ type Tokens interface {
 // TokensFunc is a function that implements Tokens.
 type TokensFunc func(key string) (token string, ok bool)
 
-// Token calls f.
-func (f TokensFunc) Token(key string) (string, bool) { return f(key) }
+// Token calls f. It panics if f is nil.
+func (f TokensFunc) Token(key string) (string, bool) {
+	if f == nil {
+		panic("publisher: token: the TokensFunc is nil; pass a function, or leave HTTPOptions.Tokens nil for calls without a token")
+	}
+	return f(key)
+}
 
 // TokensFileOptions change how a file of tokens is watched.
 type TokensFileOptions struct {

@@ -102,6 +102,9 @@ func Words(err error) string {
 }
 
 func problemOf(err error) string {
+	if err == nil {
+		return ""
+	}
 	if e, ok := errors.AsType[*HTTPError](err); ok {
 		return e.Error()
 	}
@@ -136,6 +139,9 @@ func problemOf(err error) string {
 // PostJSON posts a value. explain returns what the body of an error says, "" for nothing:
 // some services repeat what they were sent, so that nothing else of it gets into errors.
 func PostJSON(ctx context.Context, client *http.Client, address string, value any, explain func(body []byte) string) error {
+	if client == nil || explain == nil {
+		return errors.New("notice: post: the client or the function explain is nil")
+	}
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)

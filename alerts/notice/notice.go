@@ -184,8 +184,11 @@ type Tester interface {
 	Test(ctx context.Context, samples []Sample, try Try)
 }
 
-// Test sends samples one by one. If the first one fails, it does not go on.
+// Test sends samples one by one. If the first one fails, it does not go on. It panics if try or to is nil.
 func Test(ctx context.Context, label string, samples []Sample, try Try, to Notifier) {
+	if try == nil || to == nil {
+		panic("notice: test: the function try or the notifier is nil; pass both")
+	}
 	editor, edits := to.(Editor)
 	var root Root
 	for i, s := range samples {

@@ -78,8 +78,11 @@ func (t Text) Plain(now time.Time) string {
 	})
 }
 
-// Render joins what f returns for each span.
+// Render joins what f returns for each span. It panics if f is nil.
 func (t Text) Render(f func(Span) string) string {
+	if f == nil {
+		panic("notice: render: the function is nil; pass one that returns the text of a span")
+	}
 	var out strings.Builder
 	for _, s := range t {
 		out.WriteString(f(s))

@@ -34,8 +34,11 @@ type Transport struct {
 // New puts b in front of next, which makes the calls; nil means
 // [http.DefaultTransport], which waits for an answer without end: give the
 // http.Client a Timeout. Options apply in order, nil is ignored. Closing b is left to the caller;
-// after that no request is sent any more.
+// after that no request is sent any more. It panics if b is nil.
 func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transport {
+	if b == nil {
+		panic("breakerhttp: new: the breaker is nil; make one with breaker.New")
+	}
 	t := &Transport{
 		breaker: b, next: next, dialects: hint.Default,
 		log: slog.New(slog.DiscardHandler),
@@ -64,6 +67,9 @@ func (t *Transport) CloseIdleConnections() {
 // requests that were not sent wrap [ErrNotSent]; answers and other errors are those of the
 // RoundTripper behind it, except for a probe that outlasts its lease.
 func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	if req == nil {
+		return nil, errors.New("breakerhttp: round trip: the request is nil")
+	}
 	permit, err := t.allow(req)
 	if err != nil {
 		if req.Body != nil {

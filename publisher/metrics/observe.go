@@ -21,8 +21,11 @@ func (m *Metrics) Observe(o *publisher.Options) {
 }
 
 // Watch exports the state of the publisher's circuit breakers and its backlog. Call it after
-// the last Handle and before Run.
+// the last Handle and before Run. It panics if p is nil.
 func (m *Metrics) Watch(p *publisher.Publisher) {
+	if p == nil {
+		panic("metrics: watch: the publisher is nil; make one with publisher.New")
+	}
 	m.fleet.watch(p)
 	for _, destination := range m.fleet.destinations() {
 		m.start(destination)

@@ -48,6 +48,9 @@ func NewClient(opts ...jobs.ClientOption) *Client {
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return c.dial() },
 	})
 	c.rdb.AddHook(hook{c})
+	if i := slices.IndexFunc(opts, func(o jobs.ClientOption) bool { return o == nil }); i >= 0 {
+		panic(fmt.Sprintf("publishertest: new client: option %d is nil", i+1))
+	}
 	opts = append([]jobs.ClientOption{jobs.WithLogger(slog.New(slog.DiscardHandler)), jobs.WithTrace(c.record)}, opts...)
 	var err error
 	if c.Client, err = jobs.NewClient(c.rdb, opts...); err != nil {

@@ -28,7 +28,7 @@ type Life struct {
 //
 // Options and panics are those of Publish.
 func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, opts ...publisher.HandleOption) Life {
-	check(job)
+	check("play", job)
 	if calls < 1 {
 		panic(fmt.Sprintf("publishertest: play: calls is %d; give how many to make at most", calls))
 	}

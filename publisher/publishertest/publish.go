@@ -74,16 +74,17 @@ type Result struct {
 // Publish panics for options that Handle refuses and for a job that no worker would call: it
 // has finished, waits or is paused.
 func Publish(ctx context.Context, h publisher.Handler, job *jobs.Job, opts ...publisher.HandleOption) Result {
-	check(job)
+	check("publish", job)
 	ctx, end := withClient(ctx)
 	defer end()
 	return publishAt(ctx, latest(time.Now(), job.AvailableAt), h, job, opts)
 }
 
-func check(job *jobs.Job) {
+// check panics if a worker would not call the job that a function got.
+func check(function string, job *jobs.Job) {
 	switch {
 	case job == nil:
-		panic("publishertest: the job is nil; make one with NewJob")
+		panic("publishertest: " + function + ": the job is nil; make one with NewJob")
 	case job.Status != jobs.Pending && job.Status != jobs.RetryPending && job.Status != jobs.Running:
 		panic(fmt.Sprintf("publishertest: job %s is %s, so no worker would call it; start with a job of NewJob", job.ID, job.Status))
 	}

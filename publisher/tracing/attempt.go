@@ -26,6 +26,7 @@ func (t *Tracing) Observe(o *publisher.Options) { o.Observe(publisher.Observer{T
 // Attempts that fail have the status error, also if the job is retried. A job that was
 // deferred, cancelled or requeued by a worker that stops has not failed.
 func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, func(publisher.JobEvent)) {
+	mustJob("attempt", job)
 	// Run's context may have a span and baggage of its own, which are not the job's.
 	ctx = baggage.ContextWithoutBaggage(trace.ContextWithSpanContext(ctx, trace.SpanContext{}))
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(job.Trace))

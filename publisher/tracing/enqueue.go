@@ -18,6 +18,7 @@ import (
 // the one in ctx and ends when the job has been accepted or refused. Jobs of one
 // EnqueueMany have a span each.
 func (t *Tracing) Enqueue(ctx context.Context, job *jobs.Job) (carrier map[string]string, end func(error)) {
+	mustJob("enqueue", job)
 	ctx, span := t.tracer.Start(ctx, "enqueue "+job.Destination,
 		trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attributesOf(job, "enqueue", semconv.MessagingOperationTypeSend)...))

@@ -87,6 +87,13 @@ func New(o Options) *Tracing {
 	}
 }
 
+// mustJob panics if the job of a span is nil.
+func mustJob(function string, job *jobs.Job) {
+	if job == nil {
+		panic("tracing: " + function + ": the job is nil; pass the job of the span")
+	}
+}
+
 // attributesOf identifies the job of a span.
 func attributesOf(job *jobs.Job, operation string, kind attribute.KeyValue) []attribute.KeyValue {
 	out := make([]attribute.KeyValue, 0, 12)

@@ -39,6 +39,9 @@ type transport struct {
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req == nil {
+		return nil, errors.New("tracing: round trip: the request is nil")
+	}
 	name, method := methodOf(req.Method)
 	ctx, span := t.tracer.Start(req.Context(), name,
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(append(target(req.URL), method)...))
