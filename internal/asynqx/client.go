@@ -24,7 +24,7 @@ type Engine interface {
 	Recover(ctx context.Context, queue, id string, msg *store.Message) error
 	Lapsed() (messages []string)
 	Purge(ctx context.Context)
-	Heartbeat(err error)
+	Heartbeat(began time.Time, err error)
 	Running(f func(id, queue string, payload []byte, started time.Time))
 	Fatal(err error)
 	Aborted() error
@@ -91,9 +91,10 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 		defer cancel()
 		args = c.withRunning(args)
 	}
+	began := time.Now()
 	cmd := c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	if s.action == heartbeat {
-		c.e.Heartbeat(cmd.Err())
+		c.e.Heartbeat(began, cmd.Err())
 	}
 	return cmd
 }

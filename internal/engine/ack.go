@@ -258,9 +258,10 @@ func (e *Engine) applyOutcome(ctx context.Context, queue, id, run string, o stor
 func (e *Engine) repeat(ctx context.Context, f func() error) error {
 	pause := 50 * time.Millisecond
 	for {
+		began := time.Now()
 		err := f()
 		if err == nil {
-			e.health.worked()
+			e.health.worked(began)
 			return nil
 		}
 		if final(err) {

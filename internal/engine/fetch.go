@@ -59,6 +59,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		if !e.startWaiting() {
 			continue
 		}
+		began := time.Now()
 		grant, err := e.gate.Wait(ctx, e.backlog)
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err() // still at the gate
@@ -66,7 +67,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		e.waiting.Store(false)
 		switch {
 		case errors.Is(err, ErrNoBacklog):
-			e.health.worked()
+			e.health.worked(began)
 			return nil, errEmpty
 		case err != nil:
 			e.health.failed(err)
@@ -79,6 +80,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		e.reclaim() // first, so that order stays
 		e.openKeys()
 		g := newGranted(grant)
+		began = time.Now()
 		n, complete, err := e.take(g)
 		if rest, left := g.unused(); left || n == 0 && !g.spent {
 			e.gate.Unused(e.ctx, rest)
@@ -89,14 +91,14 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 			e.health.failed(err)
 			e.rest(ctx)
 		case n > 0:
-			e.fetched()
+			e.fetched(began)
 			e.pause = e.o.PollMin
 		case !complete: // look at the queues that were passed over
 		case e.mustLookAgain() || g.Permit != nil: // which the gate keeps for a moment
-			e.fetched()
+			e.fetched(began)
 			e.restUntilDue(ctx)
 		default:
-			e.health.worked()
+			e.health.worked(began)
 			return nil, errEmpty
 		}
 	}

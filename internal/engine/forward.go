@@ -99,8 +99,8 @@ func (e *Engine) beginLooks(now time.Time, may func(queue string) bool) (args []
 	return args
 }
 
-// endLook takes the reply of a look, which says what the queue needs.
-func (e *Engine) endLook(a store.ForwardArgs, r store.ForwardReply, err error) {
+// endLook takes the reply of a look, which says what the queue needs, and when the look began.
+func (e *Engine) endLook(began time.Time, a store.ForwardArgs, r store.ForwardReply, err error) {
 	now := time.Now()
 	if err != nil {
 		e.lookAt(a.Queue, now.Add(lookAgain))
@@ -109,7 +109,7 @@ func (e *Engine) endLook(a store.ForwardArgs, r store.ForwardReply, err error) {
 	}
 	e.answers(a.Queue)
 	// At a closed gate nothing else would show that Redis is back.
-	e.health.ran()
+	e.health.ran(began)
 	if r.Moved > 0 {
 		e.wakeFor(a.Queue)
 	}
@@ -158,8 +158,9 @@ func (e *Engine) forwardAll() {
 	defer cancel()
 	for _, q := range e.o.Queues {
 		a := store.ForwardArgs{Queue: q, Move: true, Actions: true, Lease: e.o.Lease}
+		began := time.Now()
 		r, err := store.Forward(ctx, e.rdb, a)
-		e.endLook(a, r, err)
+		e.endLook(began, a, r, err)
 		if err != nil {
 			return
 		}

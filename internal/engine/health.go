@@ -145,12 +145,17 @@ func slotMoves(err error) bool {
 	return moved || ask || redis.IsTryAgainError(err)
 }
 
-func (h *health) worked() {
+// worked records that a call has succeeded which began at an instant. One that began before the outage
+// says nothing about it: its goroutine may have had to wait with the reply.
+func (h *health) worked(began time.Time) {
 	if !h.down.Load() {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if began.Before(h.at) {
+		return
+	}
 	h.workedAt = time.Now()
 	if time.Since(h.failedAt) >= h.settled && h.down.CompareAndSwap(true, false) {
 		h.last = nil
@@ -173,33 +178,33 @@ func noSocket(err error) bool {
 
 // answered records any answer of Redis: it ends an outage without answers, not one of
 // refused commands.
-func (h *health) answered() {
+func (h *health) answered(began time.Time) {
 	if h.down.Load() && h.refused.Load() == unanswered {
-		h.worked()
+		h.worked(began)
 	}
 }
 
 // ran records that Redis has run a script, which may have written nothing.
-func (h *health) ran() {
+func (h *health) ran(began time.Time) {
 	if h.down.Load() && h.refused.Load() != noWrites {
-		h.worked()
+		h.worked(began)
 	}
 }
 
 // wrote records a successful write, such as a heartbeat: while the gate is closed no other
 // call shows that Redis accepts writes again.
-func (h *health) wrote() {
+func (h *health) wrote(began time.Time) {
 	if h.down.Load() && h.refused.Load() != noRights {
-		h.worked()
+		h.worked(began)
 	}
 }
 
-// heartbeat takes the result of a heartbeat, which also an idle worker writes. A full Redis
+// heartbeat takes the result of a heartbeat, which also an idle worker writes, and when it began. A full Redis
 // is not a failure: jobs can be fetched from it.
-func (h *health) heartbeat(err error) {
+func (h *health) heartbeat(began time.Time, err error) {
 	switch {
 	case err == nil:
-		h.wrote()
+		h.wrote(began)
 	case refusalOf(err) == noWrites && !redis.IsOOMError(err):
 		h.failed(err)
 	}
@@ -233,5 +238,5 @@ func (h *health) failure() (since time.Time, err error) {
 	return h.at, h.last
 }
 
-// Heartbeat takes the result of a write that the worker makes every few seconds.
-func (e *Engine) Heartbeat(err error) { e.health.heartbeat(err) }
+// Heartbeat takes the result of a write that the worker makes every few seconds, and when it began.
+func (e *Engine) Heartbeat(began time.Time, err error) { e.health.heartbeat(began, err) }

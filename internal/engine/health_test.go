@@ -55,22 +55,22 @@ func TestHealth(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		h := health{log: slog.New(slog.NewTextHandler(&log, nil))}
-		h.answered()
+		h.answered(time.Now())
 		h.failed(tc.err)
 		h.failed(tc.err)
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, tc.says) {
 			t.Errorf("%v: logged %q", tc.err, got)
 		}
-		h.answered()
+		h.answered(time.Now())
 		if _, err := h.failure(); (err == nil) != tc.answered {
 			t.Errorf("%v: in trouble after an answer: %v", tc.err, err)
 		}
-		h.wrote()
+		h.wrote(time.Now())
 		if _, err := h.failure(); (err == nil) != tc.wrote {
 			t.Errorf("%v: in trouble after a write: %v", tc.err, err)
 		}
-		h.worked()
-		h.worked()
+		h.worked(time.Now())
+		h.worked(time.Now())
 		if _, err := h.failure(); err != nil {
 			t.Errorf("%v: in trouble after it worked: %v", tc.err, err)
 		}
@@ -93,32 +93,45 @@ func TestHealthOfBrokenConnections(t *testing.T) {
 		settled time.Duration
 		want    int // lines
 	}{
-		"closed":                          {play: func(h *health) { h.failed(io.EOF); <-time.After(900 * time.Millisecond); h.worked() }},
-		"reset":                           {play: func(h *health) { h.failed(os.NewSyscallError("read", syscall.ECONNRESET)); h.worked() }},
-		"broken pipe":                     {play: func(h *health) { h.failed(os.NewSyscallError("write", syscall.EPIPE)); h.answered() }},
-		"no answer":                       {play: func(h *health) { h.failed(timeout); h.wrote() }},
-		"no answer in the context's time": {play: func(h *health) { h.failed(context.DeadlineExceeded); h.ran() }},
+		"closed":                          {play: func(h *health) { h.failed(io.EOF); <-time.After(900 * time.Millisecond); h.worked(time.Now()) }},
+		"reset":                           {play: func(h *health) { h.failed(os.NewSyscallError("read", syscall.ECONNRESET)); h.worked(time.Now()) }},
+		"broken pipe":                     {play: func(h *health) { h.failed(os.NewSyscallError("write", syscall.EPIPE)); h.answered(time.Now()) }},
+		"no answer":                       {play: func(h *health) { h.failed(timeout); h.wrote(time.Now()) }},
+		"no answer in the context's time": {play: func(h *health) { h.failed(context.DeadlineExceeded); h.ran(time.Now()) }},
 		"a whole pool": {play: func(h *health) {
 			for range 9 {
 				h.failed(io.EOF)
 				<-time.After(100 * time.Millisecond)
 			}
-			h.worked()
+			h.worked(time.Now())
 		}},
 		"again and again": {play: func(h *health) {
 			for range 3 {
 				h.failed(io.EOF)
-				h.worked()
+				h.worked(time.Now())
 				<-time.After(time.Second)
 			}
 		}},
-		"one node of a Cluster": {settled: settledOnCluster, play: func(h *health) { h.failed(io.EOF); h.worked(); <-time.After(3 * time.Second); h.worked() }},
-		"our own end":           {play: func(h *health) { h.failed(fmt.Errorf("fetch: %w", context.Canceled)) }},
-		"the worker stops":      {play: func(h *health) { h.failed(io.EOF); h.stop(); h.failed(timeout) }},
+		"one node of a Cluster": {settled: settledOnCluster, play: func(h *health) {
+			h.failed(io.EOF)
+			h.worked(time.Now())
+			<-time.After(3 * time.Second)
+			h.worked(time.Now())
+		}},
+		"a reply from before": {want: 1, play: func(h *health) {
+			began := time.Now()
+			<-time.After(time.Millisecond)
+			h.failed(refused)
+			for _, reply := range []func(time.Time){h.worked, h.answered, h.ran, h.wrote} {
+				reply(began)
+			}
+		}},
+		"our own end":      {play: func(h *health) { h.failed(fmt.Errorf("fetch: %w", context.Canceled)) }},
+		"the worker stops": {play: func(h *health) { h.failed(io.EOF); h.stop(); h.failed(timeout) }},
 
 		"no call succeeds":     {want: 1, play: func(h *health) { h.failed(io.EOF) }},
 		"no call gets through": {want: 1, play: func(h *health) { h.failed(io.EOF); h.failed(refused) }},
-		"for a second":         {want: 2, play: func(h *health) { h.failed(io.EOF); <-time.After(1100 * time.Millisecond); h.worked() }},
+		"for a second":         {want: 2, play: func(h *health) { h.failed(io.EOF); <-time.After(1100 * time.Millisecond); h.worked(time.Now()) }},
 		"nor later":            {want: 1, play: func(h *health) { h.failed(io.EOF); <-time.After(5 * time.Second); h.failed(timeout) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -186,11 +199,11 @@ func TestHeartbeats(t *testing.T) {
 		{errors.New("dial tcp: connection refused"), false}, // whoever fetches tells
 	} {
 		h := health{log: slog.New(slog.DiscardHandler)}
-		h.heartbeat(tc.err)
+		h.heartbeat(time.Now(), tc.err)
 		if _, err := h.failure(); (err != nil) != tc.trouble {
 			t.Errorf("%v: in trouble: %v", tc.err, err)
 		}
-		h.heartbeat(nil)
+		h.heartbeat(time.Now(), nil)
 		if _, err := h.failure(); err != nil {
 			t.Errorf("%v: in trouble after a sign of life: %v", tc.err, err)
 		}
@@ -204,14 +217,14 @@ func TestHealthOfACluster(t *testing.T) {
 	h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: time.Minute}
 	for range 3 {
 		h.failed(errors.New("dial tcp: connection refused"))
-		h.worked()
-		h.answered()
+		h.worked(time.Now())
+		h.answered(time.Now())
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 {
 		t.Errorf("logged %q, want one line", got)
 	}
 	h.failedAt = h.failedAt.Add(-time.Minute)
-	h.worked()
+	h.worked(time.Now())
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "redis answers again") {
 		t.Errorf("a minute after the last failure: logged %q", got)
 	}
@@ -238,18 +251,18 @@ func TestFlappingIsOneOutage(t *testing.T) {
 		const down, up = "does not answer", "answers again"
 		<-time.After(time.Hour) // no outage before
 		h.failed(errGone)
-		h.worked()
+		h.worked(time.Now())
 		want(down, up)
 		for range 3 {
 			h.failed(errGone)
-			h.worked()
+			h.worked(time.Now())
 		}
 		want(down, up)
 		h.failed(errGone)
 		<-time.After(2 * flapFor)
 		h.failed(errGone)
 		want(down, up, down)
-		h.worked()
+		h.worked(time.Now())
 		want(down, up, down, up)
 		<-time.After(2 * flapFor)
 		h.failed(errGone)

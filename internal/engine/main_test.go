@@ -387,8 +387,9 @@ func workerOf(engines ...*Engine) *Worker {
 // beat looks at a queue once, and returns how many jobs were moved.
 func (e *Engine) beat(ctx context.Context, queue string) (int, error) {
 	a := store.ForwardArgs{Queue: queue, Move: true, Parents: true, Actions: true, Lease: e.o.Lease}
+	began := time.Now()
 	r, err := store.Forward(ctx, e.rdb, a)
-	e.endLook(a, r, err)
+	e.endLook(began, a, r, err)
 	return r.Moved, err
 }
 

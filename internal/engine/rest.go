@@ -53,9 +53,9 @@ func (e *Engine) restingQueues() (queues []string) {
 	return queues
 }
 
-// fetched records that a fetch was answered: by all nodes, if no queue rests.
-func (e *Engine) fetched() {
+// fetched records that a fetch was answered which began at an instant: by all nodes, if no queue rests.
+func (e *Engine) fetched(began time.Time) {
 	if len(e.restingQueues()) == 0 {
-		e.health.worked()
+		e.health.worked(began)
 	}
 }

@@ -242,13 +242,14 @@ func (w *Worker) pollOnce() {
 func (w *Worker) expectJobsOf(queues []string) {
 	ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
 	defer cancel()
+	began := time.Now()
 	ready, errs := store.Awake(ctx, w.rdb, queues)
 	for i, q := range queues {
 		e := w.byQueue[q]
 		switch {
 		case e.run.awake() && !e.waiting.Load(): // its fetches show an outage; at the gate nothing else does
 		case errs[i] == nil:
-			e.health.answered()
+			e.health.answered(began)
 		case w.fetching.Err() == nil:
 			e.health.failed(errs[i])
 		}
@@ -309,10 +310,11 @@ func (w *Worker) look(begun []begunLook) (moved int) {
 			args[i] = l.ForwardArgs
 		}
 		ctx, cancel := part[0].e.bounded()
+		began := time.Now()
 		replies, errs := store.ForwardAll(ctx, w.rdb, args)
 		cancel()
 		for i, l := range part {
-			l.e.endLook(l.ForwardArgs, replies[i], errs[i])
+			l.e.endLook(began, l.ForwardArgs, replies[i], errs[i])
 			if errs[i] != nil && redis.IsPermissionError(errs[i]) {
 				w.failed(errs[i])
 			}
@@ -766,10 +768,10 @@ func (e *Engine) purgeRest() time.Duration {
 	return min(10*time.Minute, e.o.Retention, cmp.Or(e.o.RetentionFailed, 10*time.Minute))
 }
 
-// Heartbeat takes the result of a write that the worker makes every few seconds.
-func (w *Worker) Heartbeat(err error) {
+// Heartbeat takes the result of a write that the worker makes every few seconds, and when it began.
+func (w *Worker) Heartbeat(began time.Time, err error) {
 	for _, e := range w.engines {
-		e.Heartbeat(err)
+		e.Heartbeat(began, err)
 	}
 }
 
