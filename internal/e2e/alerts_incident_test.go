@@ -91,14 +91,18 @@ func alertsOutliveTheOnlyWorker(t *testing.T) {
 // Nobody watches when the breaker opens: the next worker tells.
 func alertsOfWhatNobodySaw(t *testing.T) {
 	a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	if _, err := breaker.Trip(t.Context(), a.rdb, a.dest, breaker.TripOptions{For: 2 * time.Second, By: "ann", Reason: "tea"}); err != nil {
-		t.Fatal(err)
+	trip := func(d time.Duration) {
+		if _, err := breaker.Trip(t.Context(), a.rdb, a.dest, breaker.TripOptions{For: d, By: "ann", Reason: "tea"}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	trip(time.Hour) // until it is told, however long workers take to start
 	a.startWorkers(2)
 	s := a.awaitSlack(20*time.Second, "the message", func(s story) bool { return len(s.messages) > 0 })
 	if text := s.messages[0].Versions[0].Text; !strings.Contains(text, "by ann (tea)") {
 		t.Errorf("the message says %q, not who opened it and why", text)
 	}
+	trip(time.Second)
 	a.wholeIncident(20)
 	a.checkOneIncident()
 }
