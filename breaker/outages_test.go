@@ -365,6 +365,61 @@ func TestPacedCallsGoOnBesideFailures(t *testing.T) {
 	}, ""})
 }
 
+// An API that spaced its calls and is healthy again is paced no more after two cooldowns. While it spaces them, trying
+// that costs a call now and then, and no opening.
+func TestPaceEndsWithTheLimit(t *testing.T) {
+	t.Parallel()
+	const interval, cooldown = 10 * time.Second, 5 * time.Minute
+	busy := Answered(http.StatusServiceUnavailable)
+	for name, refusal := range map[string]Outcome{"503": busy, "503, learning": busy, "429": RateLimited(0)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, Options{MaxInFlight: 8, NoLearning: name != "503, learning"}, row{0, func(h *harness) string {
+				accepted, job := h.clock.now().Add(-interval), 0
+				call := func(spaces bool) bool {
+					p, outcome := h.patientPermit(), Success()
+					now := h.clock.now()
+					refused := spaces && now.Sub(accepted) < interval
+					if refused {
+						outcome = refusal
+					} else {
+						accepted = now
+					}
+					job++
+					h.report(p, outcome.WithJob(fmt.Sprint("job", job)))
+					if v := h.b.View(); refused && v.SlowStart > 0 && name != "429" && v.OutageID <= p.Generation() {
+						t.Error("the call is not of an outage: its job would fail")
+					}
+					h.clock.advance(5*time.Millisecond, 5*time.Millisecond)
+					return !refused
+				}
+				for h.b.Status().SuggestedRate == "" {
+					call(true)
+				}
+				wasted, from := 0, h.clock.now()
+				for h.clock.now().Sub(from) < 4*cooldown {
+					if !call(true) {
+						wasted++
+					}
+					if s := h.b.Status(); s.State != Closed {
+						t.Fatalf("a test of a shorter pace opened it: %s", describe(s))
+					}
+				}
+				if wasted < 1 || wasted > 4 {
+					t.Errorf("%d calls were refused in 4 cooldowns", wasted)
+				}
+				from = h.clock.now()
+				for call(false); h.b.Status().SlowStart > 0; call(false) {
+					if took := h.clock.now().Sub(from); took > 3*cooldown {
+						t.Fatalf("still paced after %v: %s", took, describe(h.b.Status()))
+					}
+				}
+				return ""
+			}, ""})
+		})
+	}
+}
+
 // A call that is refused long after the last one that was accepted says nothing of a pace.
 func TestIdleTimeIsNoPace(t *testing.T) {
 	t.Parallel()

@@ -34,8 +34,10 @@ local function count_outage(b, answer)
     b.streak_limit = enough
     return false
   end
-  if answer.busy then
-    pace.refused(b, slow_start_end() <= 1)
+  if answer.busy and pace.refused(b, slow_start_end() <= 1) then
+    clear_streak(b)
+    b.outage_id = math.max(version + 1, now_us) -- for workers the job's call is of an outage
+    return false
   end
   open_by_answer(b, 'outage', 0, answer.outage == 'down' and not answer.busy) -- 503 may be a limiter's
   b.outage, b.outage_id = answer.outage, math.max(version + 1, now_us)

@@ -7,15 +7,15 @@
 --   pace_from      start of the last accepted call; pace_gap: the present one began so much later
 --   pace_accepted  the shortest pace that was accepted, 0 if none was
 --   pace_refused   the longest one that was refused, 0 if none was
---   pace_tested    cooldowns after which a shorter one is tried
+--   pace_tested    cooldowns since quiet_since after which a shorter one is tried
 
 local PACE = {
   AFTER = 2,     -- slow starts in a row that were refused at their second call
   FIRST = 16000, -- ms: the longest one that is tried first
   LEAST = 50,    -- ms: the slow start goes on if the API bears it
   STEP = 0.85,   -- each to the one before
-  SURE = 12,     -- calls that have shown it: then one refusal only makes it longer, and
-  TESTED = 24,   -- cooldowns pass until a shorter one is tried again; else 1
+  SURE = 12,     -- calls that have shown it: then one refusal only makes it longer; and so many follow each
+                 -- other, for a cooldown at least, until a shorter one is tried again
 }
 local pace = {}
 
@@ -47,7 +47,13 @@ function pace.wait(b)
   return pace.on(b) and math.ceil(b.pace_from + pace.get(b) - now) or 0
 end
 
--- pace.refused notes that a CLOSED breaker's call was. One caller has no slow start until its calls
+-- pace.failed notes that a call failed in another way: the limiter may have counted it.
+function pace.failed(b)
+  b.pace_from, b.pace_gap = b.pace_from + b.pace_gap, 0
+end
+
+-- pace.refused notes that a CLOSED breaker's call was, and returns true if that tested a shorter pace than one
+-- that was accepted: calls go on at the accepted one, and the breaker need not open. One caller has no slow start until its calls
 -- are paced: before, an opening soon after the probe counts.
 function pace.refused(b, one_caller)
   local at = pace.on(b) and pace.get(b) or 0
@@ -62,13 +68,11 @@ function pace.refused(b, one_caller)
   elseif at == b.pace_accepted then
     b.pace_accepted, b.pace_refused, b.spaced, b.pace_tested = math.ceil(at / PACE.STEP), at, PACE.AFTER, 1
   else
-    b.pace_refused, b.pace_tested = at, b.spaced < PACE.SURE and 1 or PACE.TESTED
+    b.pace_refused, b.dirty = at, true
+    b.pace_tested = math.ceil((now - b.quiet_since + math.max(COOLDOWN, PACE.SURE * b.pace_accepted)) / COOLDOWN)
+    pace.failed(b)
+    return b.pace_accepted > 0
   end
-end
-
--- pace.failed notes that a call failed in another way: the limiter may have counted it.
-function pace.failed(b)
-  b.pace_from, b.pace_gap = b.pace_from + b.pace_gap, 0
 end
 
 -- pace.accepted notes that a call of a paced slow start was, and returns false if the API bears more.

@@ -3,7 +3,8 @@
 --
 --   reported  CLOSED                          by the probe                   late, or not CLOSED
 --   limited   counts; opens at the threshold, opens again, for longer, also  is wasted; its hint
---             at a hint, and in slow start       than a hint that was wrong   extends OPEN
+--             at a hint, and in slow start,     than a hint that was wrong   extends OPEN
+--             unless it tested a shorter pace
 --   success   resets the count                closes; slow start begins      nothing
 --   failure   nothing                         next probe in 1, 2, 4 … s      nothing
 --   neutral   nothing                         next probe at once             nothing
@@ -141,6 +142,7 @@ local function close(b, cause)
   b.opened = { b.reason, b.tripped_by } -- of the incident; the operator that closes it may give others
   transition(b, 'CLOSED', cause)
   b.failures, b.open_until, b.quiet_since, b.confirming = 0, 0, math.floor(now), 0
+  b.pace_tested = math.min(b.pace_tested, 1)
   b.ramp, b.ramp_ok = (slow_start_end() > 1 or b.spaced >= PACE.AFTER) and 1 or 0, 0
   clear_streak(b)
 end
@@ -184,7 +186,9 @@ function RULES.CLOSED.limited(b, answer)
   end
   b.failures, b.last_failure, b.dirty = b.failures + 1, math.floor(now), true
   if b.ramp > 0 or answer.hint > 0 or b.failures >= answer.threshold then
-    pace.refused(b, slow_start_end() <= 1)
+    if pace.refused(b, slow_start_end() <= 1) and answer.hint == 0 then
+      return
+    end
     open_by_answer(b, b.ramp > 0 and 'ramp' or 'threshold', answer.hint)
   end
 end
