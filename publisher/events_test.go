@@ -138,7 +138,7 @@ func TestPoisonIsReported(t *testing.T) {
 	inCall, goOn := make(chan struct{}, 1), make(chan struct{})
 	slow := b.options()
 	slow.MaxCrashes = 1
-	b.run(slow, func(context.Context, *jobs.Job) error {
+	b.runUnextended(slow, func(context.Context, *jobs.Job) error {
 		inCall <- struct{}{}
 		<-goOn
 		return nil

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -123,8 +122,37 @@ func (b *fixture) dieOfPoison(s *redistest.Server, poison string) []string {
 // aged is when lost leases ended: one instant, or the leases of a job that is lost twice would seem to be extended.
 var aged = float64(time.Now().Add(-2 * time.Minute).Unix())
 
-// ageLeases makes the leases of all jobs in flight look lost until the test ends, as if their worker were
-// dead: it would extend them again before the second look.
+// runUnextended is run for a worker that extends no lease, as if it were dead.
+func (b *fixture) runUnextended(o publisher.Options, f func(context.Context, *jobs.Job) error, opts ...publisher.HandleOption) {
+	b.t.Helper()
+	own := *b
+	rdb := redis.NewClient(b.rdb.(*redis.Client).Options())
+	b.t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(noExtensions{store.LeaseKey(b.queue())})
+	own.rdb = rdb
+	own.run(o, f, opts...)
+}
+
+// noExtensions keeps the script from Redis that extends leases: of those whose first key is that of the
+// leases, the one that has a key for each job.
+type noExtensions struct{ leases string }
+
+func (noExtensions) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (noExtensions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (n noExtensions) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 4 && args[3] == n.leases && args[2] != 1 {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// ageLeases makes the leases of all jobs in flight look lost, as if their worker were dead.
 func (b *fixture) ageLeases() []string {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -136,27 +164,12 @@ func (b *fixture) ageLeases() []string {
 	for _, id := range ids {
 		lost = append(lost, redis.Z{Score: aged, Member: id})
 	}
-	age := func() error { return b.rdb.ZAddXX(ctx, store.LeaseKey(b.queue()), lost...).Err() }
 	if len(lost) == 0 {
 		return ids
 	}
-	if err := age(); err != nil {
+	if err := b.rdb.ZAddXX(ctx, store.LeaseKey(b.queue()), lost...).Err(); err != nil {
 		b.t.Fatal(err)
 	}
-	var aging sync.WaitGroup
-	aging.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				_ = age() // the next one may succeed
-			}
-		}
-	})
-	b.t.Cleanup(aging.Wait) // t.Context ends before
 	return ids
 }
 
@@ -231,7 +244,7 @@ func TestWorkerThatOutlivesItsLeaseTakesTheCrashBack(t *testing.T) {
 	inCall, goOn := make(chan struct{}, 1), make(chan struct{})
 	slow := b.options()
 	slow.Worker, slow.MaxCrashes = "slow:1", 1 // it too may find the lease lost
-	b.run(slow, func(context.Context, *jobs.Job) error {
+	b.runUnextended(slow, func(context.Context, *jobs.Job) error {
 		inCall <- struct{}{}
 		<-goOn
 		return nil
