@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"slices"
@@ -18,7 +19,13 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+func TestMain(m *testing.M) {
+	// The tests wait more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(redistest.Main(m))
+}
 
 // fixture is one destination on a Redis of its own with everything to look at it.
 type fixture struct {
