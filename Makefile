@@ -43,7 +43,7 @@ test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI do
 	wait $$beside || { echo 'lint, test-client or test-bench has failed: see above' >&2; exit 1; }; \
 	exit $$status
 
-SIMULATION := ^(TestLimits|TestSimulationIsRepeatable|TestUnannouncedLimitsKeepTheRules)$$
+SIMULATION := ^(TestLimits|TestHintsWasteFewCalls|TestSimulationIsRepeatable|TestUnannouncedLimitsKeepTheRules)$$
 
 .PHONY: test-race
 test-race: redis cc curl chromium ## Run the tests only, with the race detector
@@ -55,7 +55,7 @@ test-race: redis cc curl chromium ## Run the tests only, with the race detector
 	rest="$$(grep -vE '/internal/(e2e|browsertest)$$' <<<"$$all" || true)"; \
 	e2e="$$(grep '/internal/e2e$$' <<<"$$all" || true)"; \
 	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
-	if [ "$(PKGS)" = ./... ]; then $(GO) test -vet=off -count=1 -timeout 20m -run '$(SIMULATION)' ./breaker; fi; \
+	if [ "$(PKGS)" = ./... ]; then $(GO) test -vet=off -count=1 -timeout 20m -run '$(SIMULATION)' ./breaker ./breaker/internal/learner; fi; \
 	export CGO_ENABLED=1; \
 	for pkgs in "$$long $$rest" "$$e2e" "$$browser"; do \
 		[ -z "$${pkgs// }" ] || $(GO) test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 40m $(ARGS) $$pkgs; \

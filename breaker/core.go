@@ -52,7 +52,6 @@ type core struct {
 	asking    keyMutex // one goroutine at a time asks Redis about a name
 	joins     joins
 	owed      owed
-	learning  learning                      // successful calls that Redis has not counted
 	waiting   *waitLines                    // callers of Wait
 	slots     atomic.Uint64                 // how many times calls refused because of a cap were woken
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
@@ -104,7 +103,6 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		inFlight: newInFlight(c.now()),
 		joins:    newJoins(),
-		learning: learning{of: map[string]uncounted{}},
 		waiting:  newWaitLines(),
 		rate:     rate, keyRate: keyRate,
 		stop:    func() {},

@@ -174,19 +174,11 @@ func (q *question) unmetered() {
 	q.count("sequence", int64(sequence)) //nolint:gosec // counts from 1
 	if !c.options.NoLearning {
 		q.flag("learn", true)
-		if calls, age := c.learning.take("", c.clock.now()); calls > 0 {
-			q.count("accepted", int64(calls))
-			q.count("accepted_for", millis(age))
-		}
-		if calls, age := c.learning.take(key, c.clock.now()); key != "" && calls > 0 {
-			q.count("key_accepted", int64(calls))
-			q.count("key_accepted_for", millis(age))
-		}
 	}
-	if parent.record.metered() {
+	if parent.record.Metered != 0 {
 		q.count("calls", int64(n))
 	}
-	if child != nil && child.record.metered() {
+	if child != nil && child.record.Metered != 0 {
 		q.count("key_calls", int64(of))
 	}
 }

@@ -1,10 +1,25 @@
 package breaker
 
 import (
-	"maps"
-	"sync"
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/learner"
 )
+
+var learnedScript = newScript("named", "learned")
+
+// learner is what is known of a limit that is learned. What cannot be read is nothing.
+func (r *record) learner() (s learner.State) {
+	if r.Learner != "" {
+		_ = json.Unmarshal([]byte(r.Learner), &s)
+	}
+	return s
+}
 
 // learned returns the limit of a record, nil if nothing is learned yet.
 func (r *record) learned() *LearnedLimit {
@@ -14,96 +29,110 @@ func (r *record) learned() *LearnedLimit {
 			Confidence: min(1, float64(r.Spaced)/paceSure), Since: instant(r.QuietSince),
 		}
 	}
-	if r.LearnedSince == 0 || r.LearnedCalls == 0 && r.LearnedCap == 0 {
+	s := r.learner()
+	if r.LearnedSince == 0 || s.Pace.Stage == learner.Unmeasured && s.Slots.Number() == 0 {
 		return nil
 	}
-	l := &LearnedLimit{
-		Calls: r.LearnedCalls, Window: time.Duration(r.LearnedWindow) * time.Millisecond,
-		Concurrency: r.LearnedCap, Confidence: float64(r.LearnedTrust) / 3, Since: instant(r.LearnedSince),
-	}
-	if l.Window > 0 {
-		l.RatePerSec = float64(l.Calls) / l.Window.Seconds()
+	l := &LearnedLimit{Since: instant(r.LearnedSince), Confidence: s.Confidence(), Concurrency: s.Slots.Number()}
+	if s.Pace.Stage != learner.Unmeasured {
+		l.Calls, l.RatePerSec = int(math.Round(s.Pace.Length/s.Pace.Slow)), 1/s.Pace.Slow
+		l.Window = fromSeconds(s.Pace.Length)
 	}
 	return l
 }
 
-// learning are successful calls under names with a learned limit that Redis has not counted.
-type learning struct {
-	mu sync.Mutex
-	of map[string]uncounted // by key, "" for the destination
+func fromSeconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }
 
-type uncounted struct {
-	calls int
-	since time.Time // when the first was counted
-}
-
-func (l *learning) any(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.of[key].calls > 0
-}
-
-// take returns the calls of a name, which count no longer, and for how long the first did.
-func (l *learning) take(key string, now time.Time) (calls int, age time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	u := l.of[key]
-	if u.calls == 0 {
-		return 0, 0
+// meter are the numbers of the record that the scripts count.
+func (r *record) meter() learner.Meter {
+	m := learner.Meter{
+		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: r.RoundUsed, Total: r.RoundTotal,
+		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: r.Failures, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
 	}
-	delete(l.of, key)
-	return u.calls, max(0, now.Sub(u.since))
-}
-
-// prune drops keys that have no view any more.
-func (l *learning) prune(keys *keyViews) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.of, func(key string, _ uncounted) bool { return key != "" && keys.get(key) == nil })
-}
-
-// add counts a call, unless that makes calls of the window reach most.
-func (l *learning) add(key string, now time.Time, window time.Duration, most int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	u := l.of[key]
-	if u.calls == 0 || window > 0 && now.Sub(u.since) >= window {
-		u = uncounted{since: now} // those of a window that is over do not matter
+	if r.State != Closed {
+		m.Refused = r.Probes
 	}
-	if u.calls+1 >= most {
-		return false
-	}
-	u.calls++
-	l.of[key] = u
-	return true
+	return m
 }
 
-// countAccepted counts a successful call that Redis has not metered. It returns false if Redis is
-// to count it: together with those of the other instances, calls that Redis has not counted are at
-// most half of what is left before it meters them.
-func (c *core) countAccepted(key string, parent, child *view) bool {
-	counted := true
-	for i, v := range [...]*view{parent, child} {
-		if v == nil || v.record.LearnedSince == 0 {
-			continue
+// learn decides what a script has told of limits that are learned, see learn.lua, and stores that. An event that is lost,
+// or overtaken by another one, teaches nothing: the next one does.
+func (c *core) learn(ctx context.Context, key string, r *reply) {
+	for word := range strings.FieldsSeq(r.more) {
+		if event, ok := strings.CutPrefix(word, "learn:"); ok {
+			c.decideLearned(ctx, "", &r.record, r.now, event)
+		} else if event, ok := strings.CutPrefix(word, "key-learn:"); ok {
+			c.decideLearned(ctx, key, &r.keyed, r.now, event)
 		}
-		most := 1 << 30
-		if r := &v.record; r.LearnedCalls > 0 && v.state == Closed {
-			left := r.LearnedCalls // of a rate about so many: more are not counted as unused
-			if r.LearnedRate == 0 {
-				left = max(left-r.RoundAccepted, r.RoundAccepted-left)
+	}
+}
+
+func (c *core) decideLearned(ctx context.Context, key string, of *record, now int64, told string) {
+	words := strings.Split(told, ":")
+	if len(words) != 4 {
+		return
+	}
+	others, _ := strconv.Atoi(words[1])
+	refused, _ := strconv.Atoi(words[2])
+	sent, _ := strconv.ParseInt(words[3], 10, 64)
+	e := learner.Event{Kind: learner.Kind(words[0]), Now: float64(now) / 1e6, Sent: float64(sent) / 1e6, Others: others}
+	switch words[0] {
+	case "late":
+		e.Kind, e.Late = learner.Recovered, true
+	case "hinted":
+		e.Kind, e.Hinted = learner.Recovered, true
+	}
+	cooldown := c.options.Cooldown.Seconds()
+	before := of.meter()
+	before.Refused = refused
+	state, after, pause := of.learner().Next(before, e, cooldown)
+	text, err := json.Marshal(state)
+	if err != nil {
+		c.log.Error("breaker cannot store what it has learned", "breaker", of.Name, "error", err)
+		return
+	}
+	g := state.Gate(cooldown)
+	own := named("generation", of.Generation, "step", of.LearnedStep, "learner", string(text), "wait", math.Ceil(pause*1000))
+	set := func(name string, was, is float64) {
+		if is != was || e.Kind == learner.Recovered {
+			own = append(own, name, strconv.FormatFloat(math.Round(is), 'f', 0, 64))
+		}
+	}
+	micros := func(s float64) float64 { return math.Round(s * 1e6) }
+	for name, value := range map[string]float64{
+		"learned_gap": micros(g.Gap), "learned_length": micros(g.Length), "learned_cap": float64(g.Most), "learned_careful": float64(g.Careful),
+		"learned_enough": float64(g.Enough), "learned_calm": float64(g.CalmEnough),
+	} {
+		own = append(own, name, strconv.FormatFloat(value, 'f', 0, 64))
+	}
+	set("round_started", micros(before.Round), micros(after.Round))
+	set("round_anchor", micros(before.Anchor), micros(after.Anchor))
+	set("round_used", before.Used, after.Used)
+	set("round_total", before.Total, after.Total)
+	set("round_paced", float64(before.Paced), float64(after.Paced))
+	set("round_calm", float64(before.Calm), float64(after.Calm))
+	set("refused_at", micros(before.LastNo), micros(after.LastNo))
+	if after.Confirm != before.Confirm {
+		own = append(own, "confirming", strconv.Itoa(after.Confirm))
+	}
+	if after.Room != before.Room {
+		own = append(own, "ramp", strconv.Itoa(after.Room))
+	}
+	if of.State == Closed && e.Kind != learner.Recovered && after.Refused != before.Refused {
+		own = append(own, "failures", strconv.Itoa(after.Refused))
+	}
+	if pause > 0 {
+		cause := CauseLearned
+		if state.Pace.Stage == learner.Unmeasured {
+			cause = CauseThreshold
+			if of.State != Closed {
+				cause = CauseProbe
+				own = append(own, "raise", "1")
 			}
-			capacity := max(1, int(c.capacity.Load()))
-			most = max(1, (left-2*capacity)/2*max(1, int(c.enrolledAs.Load()))/capacity)
 		}
-		name := [...]string{"", key}[i]
-		if !c.learning.add(name, c.clock.now(), time.Duration(v.record.LearnedWindow)*time.Millisecond, most) {
-			counted = false
-		} else if v.state != Closed {
-			c.joins.later(name)
-			c.wake(taskJoins)
-		}
+		own = append(own, "cause", cause)
 	}
-	return counted
+	_, _ = c.run(ctx, key, learnedScript, own...)
 }

@@ -36,6 +36,7 @@ type simulation struct {
 	jobs      []time.Duration // when the jobs that wait arrived, with a Demand
 	wakeAt    time.Duration   // of the oracle
 	calls     int             // of the oracle in flight
+	hints     time.Duration   // resolution of the hints of refusals; 0: none
 	waiting   time.Duration   // since when a call could have started but for the limit
 
 	simResult
@@ -64,8 +65,8 @@ const (
 	simMessage = 500 * time.Microsecond
 )
 
-// simulate plays a run. Without options there is no breaker, and no call is wasted.
-func simulate(t testing.TB, rdb redis.UniversalClient, m quota.Model, o *Options, seed uint64) simResult {
+// simulate plays a run. With hints refused calls say when the limiter accepts calls again. Without options there is no breaker, and no call is wasted.
+func simulate(t testing.TB, rdb redis.UniversalClient, m quota.Model, o *Options, seed uint64, hints ...time.Duration) simResult {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	start := 1_700_000_000*time.Second + time.Duration(rng.Int64N(int64(7*24*time.Hour))).Truncate(time.Microsecond)
@@ -77,6 +78,7 @@ func simulate(t testing.TB, rdb redis.UniversalClient, m quota.Model, o *Options
 		},
 	}
 	s.limiter = m.New(s.run)
+	s.hints = append(hints, 0)[0]
 	s.accepted, s.refused = make([]int, m.Windows), make([]int, m.Windows)
 	if o != nil {
 		s.join(rdb, *o)
@@ -263,7 +265,12 @@ func (s *simulation) start(report func(Outcome)) {
 		s.count(accepted, job)
 		if !accepted {
 			end = min(end, 2*s.now-sent)
-			s.at(end, func() { again(); report(RateLimited(0)) })
+			var hint time.Duration
+			if s.hints > 0 { // of a limit of calls at once the least
+				hint = max(s.limiter.Next(s.now)-s.now, time.Microsecond)
+				hint = (hint + s.hints - 1).Truncate(s.hints)
+			}
+			s.at(end, func() { again(); report(RateLimited(hint)) })
 			return
 		}
 		if d, ok := s.limiter.(quota.Delayer); ok {

@@ -88,7 +88,7 @@ func TestLimitsThatAreLearned(t *testing.T) {
 	t.Parallel()
 	runRows(t, Options{MaxInFlight: 4},
 		row{0, both(func(h *harness) string {
-			learned := map[string]any{"state": "CLOSED", "learned_since": epoch / 1000, "learned_calls": 60, "learned_window": 300_000, "learned_trust": 3}
+			learned := map[string]any{"state": "CLOSED", "learned_since": epoch / 1000, "learner": `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`}
 			if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], learned).Err(); err != nil {
 				h.t.Fatal(err)
 			}

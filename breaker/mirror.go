@@ -54,7 +54,6 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 	stamp := s.stamp()
 	c.stamp.Store(&stamp)
 	c.keys.prune(s.version)
-	c.learning.prune(&c.keys)
 	return lost, nil
 }
 

@@ -92,10 +92,10 @@ type Options struct {
 	MaxInFlight int
 
 	// NoLearning turns off that the breaker learns limits of which the API says nothing: how many
-	// calls it takes in which time, and how many at once. Learning costs no command far from the
-	// limit. Once 429 without a hint have opened the breaker, calls in flight are at most half of
-	// what is left, and the first refusal there opens it until the window ends. With NoLearning the
-	// breaker learns only the pace of an API that spaces calls.
+	// calls it takes in which time, and how many at once. Once 429 without a hint have opened the breaker,
+	// or two with one within 25 hours, each call is counted in Redis and costs two scripts; calls
+	// are spaced as soon as a pace is known (docs/adr/0059). With NoLearning the breaker learns only the
+	// pace of an API that spaces calls.
 	NoLearning bool
 
 	// ProbeTimeout is the longest wait for the probe: the lease of the one permit in

@@ -177,7 +177,15 @@ func TestSpacedCalls(t *testing.T) {
 					began := h.clock.now()
 					after := func() time.Duration { return h.clock.now().Sub(began) }
 					accepted, total, refused := began.Add(-interval), 0, 0
-					for ; suggested(h) == "" && total < 200; total++ {
+					learns := !o.NoLearning && name != "503"
+					known := func() bool {
+						if !learns {
+							return suggested(h) != ""
+						}
+						l := h.b.Status().Learned
+						return l != nil && l.Confidence == 1
+					}
+					for ; !known() && total < 200; total++ {
 						p := h.patientPermit()
 						if now := h.clock.now(); now.Sub(accepted) >= interval {
 							accepted = now
@@ -188,14 +196,22 @@ func TestSpacedCalls(t *testing.T) {
 						}
 						h.clock.advance(5*time.Millisecond, 5*time.Millisecond)
 					}
+					if learns {
+						least := 1.4
+						if name != "429" {
+							least = 1 // a hint is whole seconds
+						}
+						if l := h.b.Status().Learned; l == nil || l.RatePerSec < least || l.RatePerSec > 2.6 {
+							t.Errorf("learned %+v after %v, want about 2 calls a second", l, after())
+						}
+						t.Logf("learned after %v, %d of %d calls refused", after(), refused, total)
+						return ""
+					}
 					rate, err := ParseRate(suggested(h))
 					if n := rate.Calls; err != nil || rate.Per != minute || n < 84 || n > 156 {
 						t.Errorf("suggested %q (%v), want about 120/1m", suggested(h), err)
 					}
 					t.Logf("%s after %v, %d of %d calls refused", suggested(h), after(), refused, total)
-					if !o.NoLearning && name == "429" {
-						return "" // learned; refusals look for a shorter window
-					}
 					for i := range 50 {
 						p := h.patientPermit()
 						if now := h.clock.now(); now.Sub(accepted) >= interval {

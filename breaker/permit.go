@@ -246,11 +246,10 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	first := c.inFlight.remove(p.id, p.slotRef)
+	c.inFlight.remove(p.id, p.slotRef)
 	owner := p.owner(&o)
 	parent, child := c.view.Load(), c.keys.get(p.key)
-	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) &&
-		(!first || o.kind != success || c.options.NoLearning || c.countAccepted(p.key, parent, child)) {
+	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) {
 		if owner == "" {
 			if parent.timeless() {
 				return *parent.status, nil // copied once: a Status is large
@@ -325,6 +324,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) 
 	if p.gives(&o) {
 		p.wakeForRate()
 	}
+	c.learn(ctx, p.key, &r)
 	if c.view.Load().closed {
 		return r.of(owner).statusAt(r.now, c.clock.now()), r, nil
 	}
@@ -349,6 +349,7 @@ func (p Permit) reportOf(o *Outcome, late time.Duration) *question {
 	}
 	q.text("permit", token(p.id))
 	q.number("generation", int64(p.generation)) //nolint:gosec // µs, as the scripts count it
+	q.number("sent", p.at)
 	q.text("outcome", outcomeNames[o.kind])
 	q.text("scope", string(o.scope))
 	if !c.options.IgnoreHints {

@@ -56,15 +56,18 @@ type record struct {
 	PaceRefused   int64  `json:"pace_refused"`
 	UpdatedAt     int64  `json:"updated_at"`
 
-	LearnedSince  int64 `json:"learned_since"`
-	LearnedCalls  int   `json:"learned_calls"`
-	LearnedWindow int64 `json:"learned_window"`
-	LearnedTrust  int   `json:"learned_trust"`
-	LearnedShort  int64 `json:"learned_short"`
-	RoundStarted  int64 `json:"round_started"`
-	RoundAccepted int   `json:"round_accepted"`
-	RoundMetered  int64 `json:"round_metered"`
-	LearnedRate   int   `json:"learned_rate"`
+	// Of a learned limit, see learn.lua. Instants are µs, but LearnedSince ms.
+	LearnedSince int64   `json:"learned_since"`
+	LearnedStep  uint64  `json:"learned_step"`
+	Learner      string  `json:"learner"`
+	RoundStarted int64   `json:"round_started"`
+	RoundAnchor  int64   `json:"round_anchor"`
+	RoundUsed    float64 `json:"round_used"`
+	RoundTotal   float64 `json:"round_total"`
+	RoundPaced   int     `json:"round_paced"`
+	RoundCalm    int     `json:"round_calm"`
+	RefusedAt    int64   `json:"refused_at"`
+	Confirming   int     `json:"confirming"`
 
 	// Only of status.lua.
 	InFlight int `json:"in_flight"`
@@ -91,13 +94,9 @@ func (r *record) pace() int64 {
 	return r.PaceAccepted
 }
 
-// suggestedRate is the rate to declare for an API that spaces calls, by what was learned of 429 without
-// a hint or else by the pace; "" if none is known.
+// suggestedRate is the rate to declare for an API that spaces calls, by the pace; "" if none is known.
 func (r *record) suggestedRate() string {
 	apart := r.pace()
-	if r.LearnedCalls == 1 && r.LearnedCap == 0 && r.LearnedTrust >= 2 && r.LearnedWindow*9 <= r.LearnedShort*10 {
-		apart = r.LearnedWindow
-	}
 	unit, name := time.Minute, "/1m"
 	if apart > 10_000 {
 		unit, name = time.Hour, "/1h"
@@ -152,8 +151,8 @@ func (r *record) behind(now int64) bool {
 	return r.State != Closed && now < r.UpdatedAt*1000
 }
 
-// metered reports whether Redis counts all calls because few are left, announced or learned.
-func (r *record) metered() bool { return r.Metered != 0 || r.RoundMetered != 0 }
+// metered reports whether Redis counts all calls: because few are left, or because a limit is learned.
+func (r *record) metered() bool { return r.Metered != 0 || r.LearnedSince != 0 }
 
 // message is one publication: a record, and the transition that made it, if
 // any.

@@ -101,9 +101,7 @@ func (c *core) put(key string, current, next *view) {
 	} else {
 		c.keys.set(key, next)
 	}
-	if next.record.Metered != 0 && next.record.Metered != current.record.Metered ||
-		next.record.RoundMetered != 0 && next.record.RoundMetered != current.record.RoundMetered ||
-		next.state == Open && c.learning.any(key) {
+	if next.record.Metered != 0 && next.record.Metered != current.record.Metered {
 		c.joins.later(key)
 		c.wake(taskJoins)
 	}

@@ -47,7 +47,6 @@ local function ask(b, token)
     if not LEARN and b.learned_since + b.learned_cap > 0 then
       clear_learned(b) -- learning is off: nothing would raise the limit again
     end
-    count_reported(b)
     join(b)
     if redis.call('ZSCORE', b.inflight_key, token) then
       return nil, 'counted', function() end
@@ -56,7 +55,7 @@ local function ask(b, token)
     if not forced then
       why, wait = refusal(b)
       if not why then
-        why, wait = learned_refusal(b)
+        why, wait = learn.refusal(b)
       end
     elseif full(b) then
       why, wait = 'concurrency', ASK_AGAIN
@@ -64,12 +63,12 @@ local function ask(b, token)
     if why then
       return why, wait
     end
-    if (forced or not limits(b)) and cap(b) == 0 then
+    if (forced or not limits(b) and not learn.on(b)) and cap(b) == 0 then
       return nil
     end
     return nil, 'counted', function()
       meter(b, token, lease)
-      confirms(b, token)
+      learn.confirms(b, token)
     end
   end
   if b.state == 'OPEN' then
@@ -116,7 +115,7 @@ end
 
 -- further grants further permits, one after the other, and adds when their calls may begin.
 local function further(b, declared, starts)
-  if b.state ~= 'CLOSED' or b.forced ~= '' or limits(b) or b.learned_calls + b.learned_cap > 0 then
+  if b.state ~= 'CLOSED' or b.forced ~= '' or limits(b) or learn.on(b) then
     return
   end
   for other in string.gmatch(given('more'), '%S+') do

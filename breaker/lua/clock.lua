@@ -17,10 +17,13 @@ local function repair_instants(b)
   end
   local back = b.updated_at - now
   for _, field in ipairs({ 'open_until', 'probe_started', 'probe_until', 'probe_after', 'metered', 'budget_reset', 'forced_until',
-    'pace_from', 'round_started', 'round_ended', 'round_metered', 'round_confirmed', 'dry_at', 'long_started', 'learned_since', 'guess_after', 'quick_after' }) do
+    'pace_from', 'learned_since', 'guess_since', 'guess_after', 'hinted_at', 'probe_due' }) do
     if b[field] > 0 then
       b[field] = math.max(1, math.ceil(b[field] - back))
     end
+  end
+  for _, field in ipairs({ 'round_started', 'round_anchor', 'refused_at' }) do -- µs
+    b[field] = b[field] > 0 and math.max(1, math.ceil(b[field] - 1000 * back)) or 0
   end
   b.windows = '' -- the one that binds stays, and the others are announced again
   if back > 1000 then

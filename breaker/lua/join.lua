@@ -8,7 +8,6 @@
 prepare()
 local parent, child = read_breakers()
 local b = child or parent
-count_reported(b)
 if join(b) then
   b.dirty = true -- another call may start
 end

@@ -11,25 +11,27 @@ local function of_all_keys(b, child, answer)
     return false
   elseif b.confirming == guess then
     if b.streak_of ~= '429' then
-      confirmed(b)
+      learn.wrong_guess(b)
     end
-    local holds = b.probe_token == answer.permit and now >= b.round_confirmed + cooldown(b) / 8
+    local holds = b.probe_token == answer.permit and now >= b.guess_since + cooldown(b) / 8
     if holds then
-      b.round_confirmed, b.guess_after = 0, 0
+      b.guess_since, b.guess_after = 0, 0
     end
     return holds
   elseif b.confirming > 0 then
     return b.probe_token == answer.permit
-  elseif b.learned_calls > 0 and b.round_accepted >= .9 * b.learned_calls then
+  elseif b.learned_gap > 0 and b.round_used >= .9 * b.learned_length / b.learned_gap then
     return true
   elseif child.state ~= 'CLOSED' or now < b.guess_after or not answer.first_time() or not in_a_row(b, '429', KEY) then
     return false
   end
   b.streak_limit = math.max(3, answer.threshold)
   if b.streak >= b.streak_limit then
-    b.learned_since = b.learned_since > 0 and b.learned_since or math.floor(now)
-    ask_again(b, guess)
-    b.round_confirmed = math.floor(now)
+    if b.learned_since == 0 then
+      learn.begin(b)
+    end
+    learn.ask_again(b, guess)
+    b.guess_since = math.floor(now)
   end
   return false
 end

@@ -108,7 +108,7 @@ end
 
 -- limits says that instances wait for a change of the record before they ask again.
 local function limits(b)
-  return b.ramp > 0 or b.metered > 0 or b.round_metered > 0
+  return b.ramp > 0 or b.metered > 0 or b.confirming > 0 or b.learned_careful > 0
 end
 
 -- join notes how many calls of this instance are in flight that began before the breaker
@@ -116,7 +116,7 @@ end
 -- true if that may let another call start: fewer are in flight than were assumed.
 local function join(b)
   local sequence, count = given('sequence'), given(b.key and 'key_calls' or 'calls')
-  if b.metered == 0 and b.round_metered == 0 or INSTANCE == '' or sequence == '' or count == '' then
+  if b.metered == 0 or INSTANCE == '' or sequence == '' or count == '' then
     return false
   end
   local noted = redis.call('HGET', b.joined_key, INSTANCE)
@@ -135,7 +135,7 @@ end
 -- reported, and for JOIN_WITHIN the capacity of those that have not.
 local function unmetered(b)
   local joined, sum = {}, 0
-  local early = now - math.max(b.metered, b.round_metered) < JOIN_WITHIN
+  local early = now - b.metered < JOIN_WITHIN
   local flat = redis.call('HGETALL', b.joined_key)
   for i = 1, #flat, 2 do
     joined[flat[i]] = number(string.match(flat[i + 1], '%d+$'))
@@ -273,6 +273,9 @@ local function note_window(b, w, left, reset, limit)
   else
     if b.metered == 0 then
       redis.call('DEL', b.joined_key)
+      if b.confirming > RAMP_LIMIT and b.learned_since == b.guess_since then
+        clear_learned(b) -- a guess was all that there was
+      end
       b.metered, b.confirming = math.floor(now), 0
     end
     w = { left = left, reset = math.ceil(reset), limit = w and w.limit or 0 }

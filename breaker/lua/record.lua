@@ -17,17 +17,17 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- in a row that were refused (of 429); outage is
 -- what the last one consisted of, outage_id the generation of its opening and outage_jobs those
 -- whose calls reopened in slow start; spaced and pace_… are of a limiter that spaces calls, see pace.lua;
--- learned_cap is how many calls may be in flight; guess_after is of keys.lua.
+-- learned_cap is how many calls may be in flight; guess_after is of keys.lua, hinted_at when the first hint opened that teaches nothing.
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token',
-  'streak_of', 'streak_jobs', 'outage', 'outage_jobs', 'credentials', 'windows' }
+  'streak_of', 'streak_jobs', 'outage', 'outage_jobs', 'credentials', 'windows', 'learner' }
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_id',
-  'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'updated_at' }
--- Of a learned limit, see learn.lua: instances need the first ones. Only stored once there is one.
-local LEARNED, LEARNED_SHARED = { 'learned_since', 'learned_calls', 'learned_window', 'learned_trust', 'round_started',
-  'round_accepted', 'round_metered', 'learned_rate', 'learned_short', 'cap_accepted', 'cap_after', 'round_ended', 'round_look', 'round_count',
-  'round_same', 'round_confirmed', 'confirming', 'long_window', 'long_seen', 'long_started', 'long_calls', 'long_accepted', 'dry_at', 'dry_span', 'round_took', 'quick_after' }, 9
+  'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
+-- Of a learned limit, see learn.lua. Only stored once there is one.
+local LEARNED = { 'learned_since', 'learned_step', 'learned_gap', 'learned_length', 'learned_careful', 'learned_enough', 'learned_calm',
+  'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'refused_at', 'probe_due', 'confirming', 'guess_since' }
+local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm' } -- by each call
 
 
 -- read returns one breaker as a table. b.dirty says that it must be written even
@@ -49,9 +49,6 @@ local function read(name, places, listed)
     for _, field in ipairs(list) do
       b[field] = number(stored[field])
     end
-  end
-  if b.learned_calls * b.learned_window == 0 then
-    b.learned_rate = 0
   end
   if b.state ~= 'OPEN' and b.state ~= 'HALF_OPEN' then
     b.state = 'CLOSED' -- also a lost hash
@@ -107,7 +104,7 @@ local function clear_learned(b)
   for _, field in ipairs(LEARNED) do
     b[field] = 0
   end
-  b.learned_cap, b.guess_after = 0, 0
+  b.learned_cap, b.guess_after, b.hinted_at, b.learner = 0, 0, 0, ''
   prepare()
   redis.call('HDEL', b.hash_key, unpack(LEARNED))
   b.dirty = true
@@ -140,7 +137,7 @@ local function record(b)
       out[#out + 1] = '"' .. field .. '":' .. int(b[field])
     end
   end
-  for i = 1, b.learned_since > 0 and LEARNED_SHARED or 0 do
+  for i = 1, b.learned_since > 0 and #LEARNED or 0 do
     if b[LEARNED[i]] ~= 0 then
       out[#out + 1] = '"' .. LEARNED[i] .. '":' .. int(b[LEARNED[i]])
     end
@@ -192,7 +189,7 @@ local function keep(b)
     return
   end
   local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until, b.budget_reset,
-    b.round_started > 0 and b.round_started + b.learned_window or 0)
+    (b.round_started + b.learned_length) / 1000)
   for reset in string.gmatch(b.windows, '%S+ %d+ (%d+) %d+') do
     waits = math.max(waits, number(reset))
   end
@@ -283,12 +280,24 @@ local function write(b)
   b.dirty, b.event = false, nil
 end
 
+-- write_counts stores what each call changes, of which no instance needs to know.
+local function write_counts(b)
+  prepare()
+  local fields = {}
+  for _, field in ipairs(COUNTED) do
+    fields[#fields + 1], fields[#fields + 2] = field, int(b[field])
+  end
+  redis.call('HSET', b.hash_key, unpack(fields))
+end
+
 -- finish writes the changes of the script, if any, and returns the reply. name and more
 -- describe a refusal.
 local function finish(result, parent, child, name, more)
   for _, b in ipairs({ parent, child }) do
-    if b.dirty or b.event then
+    if b.dirty or b.event or b.counted and now - b.updated_at > 300000 then
       write(b)
+    elseif b.counted then
+      write_counts(b)
     end
   end
   return table.concat({ result, int(now_us), int(version), name or '', more or '', parent.written or record(parent),

@@ -34,7 +34,6 @@ for _, b in ipairs({ parent, child }) do
     clear_probe(b)
     result = 'released'
   end
-  count_reported(b)
   if join(b) then
     b.dirty = true -- another call may start
   end

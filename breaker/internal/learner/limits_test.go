@@ -1,0 +1,215 @@
+//go:build !race
+
+package learner
+
+import (
+	"container/heap"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/quota"
+)
+
+// TestLimits plays all models of limits without Redis, in virtual time, in seconds:
+//
+//	go test ./breaker/internal/learner -run TestLimits -v -args -limits.only bucket
+var limitsOnly = flag.String("limits.only", "", "TestLimits: play the models whose name has this in it")
+
+// run is one run of a model.
+type run struct {
+	quota.Model
+	limiter  quota.Limiter
+	double   *double // nil: an oracle that knows the limit makes the calls
+	rng      *rand.Rand
+	now, end time.Duration // since 1970
+	events   events
+	number   int             // of the last event
+	jobs     []time.Duration // with a Demand: those that wait
+	flying   int
+	wakeAt   time.Duration
+
+	began             time.Duration
+	accepted, refused int // after two windows
+}
+
+func play(m quota.Model, d *double, seed uint64) *run {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	start := 1_700_000_000*time.Second + time.Duration(rng.Int64N(int64(7*24*time.Hour))).Truncate(time.Microsecond)
+	r := &run{Model: m, double: d, rng: rng, now: start, began: start, end: start + time.Duration(m.Windows)*m.Window}
+	r.limiter = m.New(quota.Run{Start: start, End: r.end, Rand: rand.New(rand.NewPCG(seed, 2))})
+	if m.Demand != nil {
+		r.demand(rand.New(rand.NewPCG(seed, 3)))
+	}
+	r.dispatch()
+	for len(r.events) > 0 && r.events[0].at < r.end {
+		e := heap.Pop(&r.events).(event)
+		r.now = e.at
+		e.do()
+		r.dispatch()
+	}
+	return r
+}
+
+func (r *run) demand(rng *rand.Rand) {
+	at, n := r.Demand(r.now, rng)
+	r.at(at, func() {
+		r.jobs = append(r.jobs, slices.Repeat([]time.Duration{r.now}, n)...)
+		r.demand(rng)
+	})
+}
+
+func (r *run) dispatch() {
+	for r.flying < r.Callers && (r.Demand == nil || len(r.jobs) > 0) {
+		next, decides := r.limiter.Next(r.now), false
+		start := next <= r.now
+		if r.double != nil {
+			var wait float64
+			start, decides, wait = r.double.ask(seconds(r.now), r.flying)
+			next = r.now + max(time.Microsecond, time.Duration(math.Ceil(wait*1e6))*time.Microsecond)
+		}
+		if !start {
+			if r.wakeAt <= r.now || next < r.wakeAt {
+				r.wakeAt = next
+				r.at(next, func() {})
+			}
+			return
+		}
+		r.start(decides)
+	}
+}
+
+// start makes a call, and reports its outcome when it is over.
+func (r *run) start(probe bool) {
+	if r.Demand != nil {
+		r.jobs = r.jobs[1:]
+	}
+	r.flying++
+	sent, fails := r.now, r.rng.Float64() < r.Failing
+	took := (r.Fastest + time.Duration(r.rng.Float64()*float64(r.Slowest-r.Fastest))).Truncate(time.Microsecond)
+	decides := sent + time.Duration(float64(took)*r.Decides).Truncate(time.Microsecond)
+	if r.double == nil {
+		decides = sent
+	}
+	over := func(at time.Duration, again bool, report func(d *double)) {
+		r.at(at, func() {
+			r.flying--
+			if again && r.Demand != nil {
+				r.jobs = append([]time.Duration{r.now}, r.jobs...)
+			}
+			if r.double != nil {
+				report(r.double)
+			}
+		})
+	}
+	r.at(decides, func() {
+		end := sent + took
+		counts := r.now-r.began >= 2*r.Window
+		switch {
+		case fails:
+			over(end, true, func(d *double) { d.failed(seconds(r.now), probe) })
+		case !r.limiter.Take(r.now, end):
+			if counts {
+				r.refused++
+			}
+			over(min(end, 2*r.now-sent), true, func(d *double) { d.refused(seconds(r.now), seconds(sent), probe, r.flying) })
+		default:
+			if counts {
+				r.accepted++
+			}
+			if d, ok := r.limiter.(quota.Delayer); ok {
+				end += d.Delay()
+			}
+			over(end, false, func(d *double) { d.accepted(seconds(r.now), seconds(sent), probe, r.flying) })
+		}
+	})
+}
+
+func (r *run) at(at time.Duration, do func()) {
+	r.number++
+	heap.Push(&r.events, event{at, r.number, do})
+}
+
+type event struct {
+	at time.Duration
+	n  int
+	do func()
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].n < q[j].n
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+
+func (q *events) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last], *q = event{}, (*q)[:last]
+	return e
+}
+
+func seconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }
+
+type group struct {
+	name, parts       string
+	efficiency, waste float64
+}
+
+// groups are kinds of limits, by a part of their models' names, with the least mean efficiency and the most wasted calls
+// a window (geometric mean). The first that fits counts.
+var groups = []group{
+	{"bursts, light work", "bursts,light", .97, 1.5},
+	{"no limit, stray 429", "stray,no limit", .97, 1.5},
+	{"penalties, bans", "penalty,ban,velocity", .6, 3.2},
+	{"another consumer", "others", .79, 3.2},
+	{"changing", "½,2x,+5,then", .83, 3.8},
+	{"stacked", " + ", .95, 4.2},
+	{"calls at once", "at once", .97, 1.2},
+	{"buckets, spacing", "bucket,GCRA,spaced,refill", .88, 2.2},
+	{"windows", "", .93, 2.4},
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for _, cooldown := range []string{"30 s", "window/20"} {
+		found := make([]struct{ n, efficiency, waste float64 }, len(groups))
+		for _, m := range quota.Models() {
+			if !strings.Contains(m.Name, *limitsOnly) {
+				continue
+			}
+			d := &double{cooldown: 30, capacity: float64(m.Callers)}
+			if cooldown != "30 s" {
+				d.cooldown = m.Window.Seconds() / 20
+			}
+			of, got := play(m, nil, 0), play(m, d, 0)
+			efficiency, waste := min(1, float64(got.accepted)/float64(max(1, of.accepted))), float64(got.refused)/float64(m.Windows-2)
+			if *limitsOnly != "" {
+				t.Logf("%-10s %-28s %.2f %.3g", cooldown, m.Name, efficiency, waste)
+			}
+			i := slices.IndexFunc(groups, func(g group) bool {
+				return slices.ContainsFunc(strings.Split(g.parts, ","), func(part string) bool { return strings.Contains(m.Name, part) })
+			})
+			found[i].n++
+			found[i].efficiency += efficiency
+			found[i].waste += math.Log(max(.01, waste))
+		}
+		for i, f := range found {
+			if f.n == 0 || *limitsOnly != "" {
+				continue
+			}
+			efficiency, waste := f.efficiency/f.n, math.Exp(f.waste/f.n)
+			t.Logf("%-10s %-20s %2.0f models: efficiency %.3f, %.2f wasted calls a window", cooldown, groups[i].name, f.n, efficiency, waste)
+			if efficiency < groups[i].efficiency || waste > groups[i].waste {
+				t.Errorf("%s: want at least %v, and at most %v wasted", groups[i].name, groups[i].efficiency, groups[i].waste)
+			}
+		}
+	}
+}
