@@ -35,7 +35,7 @@ func (r *record) learned() *LearnedLimit {
 	}
 	l := &LearnedLimit{Since: instant(r.LearnedSince), Confidence: s.Confidence(), Concurrency: s.Slots.Number()}
 	if s.Pace.Stage != learner.Unmeasured {
-		l.Calls, l.RatePerSec = int(math.Round(s.Pace.Length/s.Pace.Slow)), 1/s.Pace.Slow
+		l.Calls, l.RatePerSec = max(1, int(math.Round(s.Pace.Length/s.Pace.Slow))), 1/s.Pace.Slow
 		l.Window = fromSeconds(s.Pace.Length)
 	}
 	return l

@@ -12,6 +12,9 @@ end
 
 -- repair_instants restores the length of every wait after the clock went back.
 local function repair_instants(b)
+  for _, field in ipairs({ 'round_started', 'round_anchor', 'refused_at' }) do -- stored without updated_at
+    b[field] = math.min(b[field], now_us)
+  end
   if b.updated_at <= now or plain(b) and b.guess_after <= now then
     return
   end

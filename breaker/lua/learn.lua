@@ -13,6 +13,7 @@
 local LEARN = given('learn') ~= ''
 local OF_A_LIMIT = { threshold = true, hint = true, probe = true, ramp = true, learned = true } -- causes
 local LATE = 2000 -- ms after which a probe is late: no caller asked for it
+local REFUSED_PART = 1 / 32 -- of a first round that an API refuses at least if its limit, and not demand, made it so long
 local FIRST_HINT = 90000000 -- ms, 25 hours: a hint that follows another within that time begins to teach
 local learn = {}
 
@@ -121,7 +122,9 @@ function learn.accepted(b, token, sent)
   if b.confirming > 0 then
     return false
   elseif b.learned_careful > 0 then
-    b.dirty = true -- another call may start
+    if others + 1 >= math.max(1, math.floor((b.round_used - 1) / b.learned_careful)) and others < slow_start_end() then
+      b.dirty = true -- another call may start
+    end
     if b.failures > 0 and others == 0 then
       tell(b, 'unrefused', 0, b.failures)
     end
@@ -148,7 +151,7 @@ function RULES.CLOSED.limited(b, answer)
   if not learn.on(b) or answer.hint > 0 or answer.threshold == 0 then
     local result = ordinary.limited(b, answer)
     if LEARN and b.state == 'OPEN' then
-      if b.learned_since == 0 and (b.cause ~= 'hint' or b.hinted_at > 0 and now - b.hinted_at < FIRST_HINT) then
+      if b.learned_since == 0 and (b.cause ~= 'hint' or b.budget_limit == 0 and b.hinted_at > 0 and now - b.hinted_at < FIRST_HINT) then
         learn.begin(b)
       elseif b.cause == 'hint' then
         b.hinted_at = math.floor(now)
@@ -170,7 +173,7 @@ function RULES.CLOSED.limited(b, answer)
   elseif b.probe_token == answer.permit or others == 0 and b.failures > 1 then
     b.refused_at = answer.sent > 0 and answer.sent or now_us
     tell(b, 'dry', others, b.failures, answer.sent)
-  elseif others > 0 and b.probe_token == '' then
+  elseif others > 0 and b.probe_token == '' and b.confirming <= RAMP_LIMIT then
     b.confirming = math.min(b.confirming, others)
   end
 end
@@ -191,14 +194,16 @@ function RULES.PROBE.limited(b, answer)
 end
 
 function RULES.PROBE.success(b)
-  local sent, of_a_limit, asked, probes, hinted = b.probe_started, OF_A_LIMIT[b.cause], b.probe_due, b.probes, b.cause == 'hint'
+  local sent, of_a_limit, asked, probes, hinted, opened = b.probe_started, OF_A_LIMIT[b.cause], b.probe_due, b.probes, b.cause == 'hint', b.opened_at
   ordinary.probe_success(b)
   if not learn.on(b) then
     return
   elseif not of_a_limit then
     begin_round(b, sent * 1000, 1)
   else
-    local late = asked > 0 and sent - asked > math.max(LATE, (asked - b.round_started / 1000) / 8)
+    local began = b.round_started / 1000
+    local late = asked > 0 and sent - asked > math.max(LATE, (asked - began) / 8) or
+      b.learned_gap == 0 and sent - opened < REFUSED_PART * (sent - began)
     tell(b, late and 'late' or hinted and 'hinted' or 'recovered', in_flight(b), probes, sent * 1000)
   end
 end

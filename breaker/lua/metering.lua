@@ -108,7 +108,7 @@ end
 
 -- limits says that instances wait for a change of the record before they ask again.
 local function limits(b)
-  return b.ramp > 0 or b.metered > 0 or b.confirming > 0 or b.learned_careful > 0
+  return b.ramp > 0 or b.metered > 0 or b.confirming > 0
 end
 
 -- join notes how many calls of this instance are in flight that began before the breaker

@@ -1,4 +1,4 @@
-// Package learner learns the limit of an API that says nothing of it but 429 (docs/adr/0056).
+// Package learner learns the limit of an API that says nothing of it but 429 (docs/adr/0059).
 //
 // Two hypotheses explain refusals: a [Pace], one call each so many seconds, and [Slots], so many calls at once.
 // The breaker's meter in Redis starts and counts calls by the numbers of a [Meter]; what happens once per call is one
@@ -21,13 +21,15 @@ package learner
 import "math"
 
 const (
-	threshold   = 3         // refusals in a row that are to be confirmed
-	longest     = 25 * 3600 // s: no pause is longer: a day's window, and an hour for clocks that differ
-	patientFrom = 8         // refused probes from which on a pause may outlast what is known:
-	patience    = .25       // this part of the time refused so far, as a penalty may grow with each probe
-	careful     = 16        // while nothing but a limit's existence is known: calls for each that may be in flight
-	atEnd       = .9        // part of a round from which on a refusal is taken for its end
-	pollParts   = 8         // probes while a round should have calls are at most such a part of it apart
+	threshold = 3 // refusals in a row that are to be confirmed
+	// mostConfirmed is the most calls at once that a call alone confirms: more are a guess of lua/keys.lua.
+	mostConfirmed = 1024
+	longest       = 25 * 3600 // s: no pause is longer: a day's window, and an hour for clocks that differ
+	patientFrom   = 8         // refused probes from which on a pause may outlast what is known:
+	patience      = .25       // this part of the time refused so far, as a penalty may grow with each probe
+	careful       = 16        // while nothing but a limit's existence is known: calls for each that may be in flight
+	atEnd         = .9        // part of a round from which on a refusal is taken for its end
+	pollParts     = 8         // probes while a round should have calls are at most such a part of it apart
 )
 
 // State is what is known of a limit. It is stored as JSON.
@@ -153,7 +155,7 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 	case e.Others == 0 && m.Refused >= 2:
 		return s.pause(m, e.Now, 0, cooldown)
 	case m.Refused >= threshold:
-		m.Confirm = m.Room
+		m.Confirm = min(m.Room, mostConfirmed)
 	}
 	return 0
 }
