@@ -94,34 +94,42 @@ func (c *core) decideLearned(ctx context.Context, key string, of *record, now in
 		return
 	}
 	g := state.Gate(cooldown)
-	own := named("generation", of.Generation, "step", of.LearnedStep, "learner", string(text), "wait", math.Ceil(pause*1000))
-	set := func(name string, was, is float64) {
-		if is != was || e.Kind == learner.Recovered {
-			own = append(own, name, strconv.FormatFloat(math.Round(is), 'f', 0, 64))
+	q := c.question(learnedScript, key)
+	q.number("generation", int64(of.Generation)) //nolint:gosec // µs, as the scripts count it
+	q.number("step", int64(of.LearnedStep))
+	q.text("learner", string(text))
+	q.number("wait", int64(math.Ceil(pause*1000)))
+	micros := func(s float64) float64 { return math.Round(s * 1e6) }
+	for _, n := range [...]struct {
+		name    string
+		was, is float64 // -1: it is sent in any case
+	}{
+		{"learned_gap", -1, micros(g.Gap)},
+		{"learned_length", -1, micros(g.Length)},
+		{"learned_cap", -1, float64(g.Most)},
+		{"learned_careful", -1, float64(g.Careful)},
+		{"learned_enough", -1, float64(g.Enough)},
+		{"learned_calm", -1, float64(g.CalmEnough)},
+		{"round_started", micros(before.Round), micros(after.Round)},
+		{"round_anchor", micros(before.Anchor), micros(after.Anchor)},
+		{"round_used", before.Used, after.Used},
+		{"round_total", before.Total, after.Total},
+		{"round_paced", float64(before.Paced), float64(after.Paced)},
+		{"round_calm", float64(before.Calm), float64(after.Calm)},
+		{"refused_at", micros(before.LastNo), micros(after.LastNo)},
+	} {
+		if n.was != n.is || e.Kind == learner.Recovered {
+			q.count(n.name, int64(math.Round(n.is)))
 		}
 	}
-	micros := func(s float64) float64 { return math.Round(s * 1e6) }
-	for name, value := range map[string]float64{
-		"learned_gap": micros(g.Gap), "learned_length": micros(g.Length), "learned_cap": float64(g.Most), "learned_careful": float64(g.Careful),
-		"learned_enough": float64(g.Enough), "learned_calm": float64(g.CalmEnough),
-	} {
-		own = append(own, name, strconv.FormatFloat(value, 'f', 0, 64))
-	}
-	set("round_started", micros(before.Round), micros(after.Round))
-	set("round_anchor", micros(before.Anchor), micros(after.Anchor))
-	set("round_used", before.Used, after.Used)
-	set("round_total", before.Total, after.Total)
-	set("round_paced", float64(before.Paced), float64(after.Paced))
-	set("round_calm", float64(before.Calm), float64(after.Calm))
-	set("refused_at", micros(before.LastNo), micros(after.LastNo))
 	if after.Confirm != before.Confirm {
-		own = append(own, "confirming", strconv.Itoa(after.Confirm))
+		q.count("confirming", int64(after.Confirm))
 	}
 	if after.Room != before.Room {
-		own = append(own, "ramp", strconv.Itoa(after.Room))
+		q.count("ramp", int64(after.Room))
 	}
 	if of.State == Closed && e.Kind != learner.Recovered && after.Refused != before.Refused {
-		own = append(own, "failures", strconv.Itoa(after.Refused))
+		q.count("failures", int64(after.Refused))
 	}
 	if pause > 0 {
 		cause := CauseLearned
@@ -129,10 +137,10 @@ func (c *core) decideLearned(ctx context.Context, key string, of *record, now in
 			cause = CauseThreshold
 			if of.State != Closed {
 				cause = CauseProbe
-				own = append(own, "raise", "1")
+				q.flag("raise", true)
 			}
 		}
-		own = append(own, "cause", cause)
+		q.text("cause", string(cause))
 	}
-	_, _ = c.run(ctx, key, learnedScript, own...)
+	_, _ = q.ask(ctx, c.deadline(ctx))
 }

@@ -144,6 +144,25 @@ func TestHintsTeach(t *testing.T) {
 	)
 }
 
+// Hints of calls that may be refused for their own sake teach nothing, and where it is sure, all that hints taught is
+// forgotten.
+func TestRefusalsOfACallTeachNothing(t *testing.T) {
+	t.Parallel()
+	refuse, accept := RateLimited(57*second), Success()
+	rounds := []row{
+		{0, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
+		{minute, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
+		{2 * minute, calls(5, accept), "CLOSED"},
+	}
+	runRows(t, alone(), append(rounds,
+		row{123 * second, call(refuse.WithDoubt()), "OPEN 57s failures=1 hint wasted=1"},
+		row{3 * minute, both(calls(5, accept), limit), "nothing"},
+		row{183 * second, call(refuse), "OPEN 57s failures=1 hint wasted=1"},
+		row{4 * minute, both(call(accept), limit), "5 per 1m0s, at once 0, confidence 0.3"},
+		row{250 * second, both(call(Neutral().WithDoubt()), limit), "nothing"},
+	)...)
+}
+
 func TestResetForgetsWhatIsLearned(t *testing.T) {
 	t.Parallel()
 	runRows(t, alone(),
@@ -515,4 +534,17 @@ func TestIdleLearnersLeaveNothing(t *testing.T) {
 	if views := h.b.keys.n.Load(); views != 0 {
 		t.Errorf("%d views remain", views)
 	}
+}
+
+// A limit that was met once, and not again within the longest window, costs nothing any more.
+func TestLimitThatIsNoneIsForgotten(t *testing.T) {
+	t.Parallel()
+	learns := func(h *harness) string { return fmt.Sprint(!h.b.view.Load().record.plain()) }
+	runRows(t, alone(),
+		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{time.Minute, call(Success()), "CLOSED"},
+		row{0, learns, "true"},
+		row{26 * time.Hour, call(Success()), "CLOSED"},
+		row{0, learns, "false"},
+	)
 }

@@ -26,6 +26,7 @@ type Outcome struct {
 	job       uint64 // a hash of its id; 0 is unknown
 	cost      int    // 0 is as permitted
 	ongoing   bool
+	doubt     bool // the refusal may be the call's own
 }
 
 // outageKind is what a call counts for an outage: only calls of the same kind add up.
@@ -128,6 +129,14 @@ const maxCost = 1_000_000_000
 // for that long, at most for MaxCooldown.
 func RateLimited(hint time.Duration) Outcome {
 	return Outcome{kind: limited, hint: max(0, hint)}
+}
+
+// WithDoubt says that the API may have refused the call for its own sake: it was refused before, and other calls
+// were accepted since. A [RateLimited] counts, but no limit is learned from it; of a [Neutral] it is sure, and what
+// hints have taught is forgotten.
+func (o Outcome) WithDoubt() Outcome {
+	o.doubt = true
+	return o
 }
 
 // Failure says that the call failed, and not whether the API was the reason; see [NoAnswer]. It

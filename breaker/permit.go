@@ -373,6 +373,7 @@ func (p Permit) reportOf(o *Outcome, late time.Duration) *question {
 	q.flag("keep", o.ongoing && p.slot())
 	q.text("outage", outageNames[c.outage(o)])
 	q.flag("busy", o.busy)
+	q.flag("doubt", o.doubt)
 	q.text("job", o.jobToken())
 	q.number("outage_threshold", int64(c.outageThreshold()))
 	return q

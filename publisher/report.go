@@ -64,10 +64,16 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	switch {
 	case r.kind == succeeded:
 		return breaker.Success()
-	case r.kind == rateLimited && r.whose != limitOfAll:
+	case r.kind == rateLimited && r.whose == ofTheJob:
+		return breaker.Neutral().WithDoubt()
+	case r.kind == rateLimited && r.whose == inDoubt:
 		return breaker.Neutral()
 	case r.kind == rateLimited:
-		return breaker.RateLimited(r.hint).WithScope(r.scope)
+		o := breaker.RateLimited(r.hint).WithScope(r.scope)
+		if r.refusals.accepted > 0 {
+			o = o.WithDoubt()
+		}
+		return o
 	case r.kind == interrupted, r.kind == cancelled, r.kind == notCalled, r.kind == refused, r.own, r.ownTimeout:
 		return breaker.Neutral()
 	case r.kind == unauthorized:

@@ -9,12 +9,15 @@
 --   round_started, round_anchor, round_used, round_total, round_paced, round_calm, refused_at  Meter
 --   confirming       Meter.Confirm; the call that is to confirm a limit has probe_token
 --   probe_due        when the last probe could start
+--   round_doubted    1 if a hint opened that a call got which may be refused for its own sake: the round teaches nothing
 
 local LEARN = given('learn') ~= ''
 local OF_A_LIMIT = { threshold = true, hint = true, probe = true, ramp = true, learned = true } -- causes
 local LATE = 2000 -- ms after which a probe is late: no caller asked for it
 local REFUSED_PART = 1 / 32 -- of a first round that an API refuses at least if its limit, and not demand, made it so long
 local FIRST_HINT = 90000000 -- ms, 25 hours: a hint that follows another within that time begins to teach
+local NONE = 90000000000 -- µs, 25 hours: longest of the Go package
+local FASTEST = 1000 -- µs: fastest of it
 local learn = {}
 
 -- learn.on says that limits of the breaker are learned. An announced budget is better.
@@ -90,6 +93,11 @@ function learn.ask_again(b, flying)
   b.confirming, b.ramp, b.ramp_ok, b.probe_token, b.dirty = math.max(1, flying), 1, 0, '', true
 end
 
+-- learn.forget tells that a call was refused for its own sake: its hints may have taught what is none.
+function learn.forget(b)
+  tell(b, 'own', in_flight(b), b.failures)
+end
+
 -- wrong_guess: a limit that all keys meet (keys.lua) is none. That costs 32 times as long as it took, at most a
 -- cooldown, and at least a minute. Three guesses may follow each other, the next ones wait until that time
 -- has passed: wrong guesses take at most 3 % of the time.
@@ -105,6 +113,11 @@ local function wrong_guess(b)
 end
 learn.wrong_guess = wrong_guess
 
+-- learn.nothing says that there is no limit: none was met for longer than any window, or the API accepts any pace.
+function learn.nothing(b)
+  return b.learned_since > 0 and b.learned_cap == 0 and (b.learned_gap == 0 and now_us - b.round_started > NONE or b.learned_gap > 0 and b.learned_gap <= FASTEST)
+end
+
 -- learn.accepted counts an accepted call of a CLOSED breaker, sent at that instant. It returns false if a slow start
 -- does not count it.
 function learn.accepted(b, token, sent)
@@ -119,7 +132,10 @@ function learn.accepted(b, token, sent)
     b.round_used, b.round_total = b.round_used + 1, b.round_total + 1
   end
   b.counted = true
-  if b.confirming > 0 then
+  if b.confirming == 0 and learn.nothing(b) then
+    clear_learned(b)
+    return true
+  elseif b.confirming > 0 then
     return false
   elseif b.learned_careful > 0 then
     if others + 1 >= math.max(1, math.floor((b.round_used - 1) / b.learned_careful)) and others < slow_start_end() then
@@ -147,11 +163,18 @@ end
 
 local ordinary = { limited = RULES.CLOSED.limited, probe_limited = RULES.PROBE.limited, probe_success = RULES.PROBE.success }
 
+function learn.doubt(b, answer)
+  if answer.doubt and answer.hint > 0 and b.learned_since > 0 then
+    b.round_doubted = 1
+  end
+end
+
 function RULES.CLOSED.limited(b, answer)
   if not learn.on(b) or answer.hint > 0 or answer.threshold == 0 then
     local result = ordinary.limited(b, answer)
     if LEARN and b.state == 'OPEN' then
-      if b.learned_since == 0 and (b.cause ~= 'hint' or b.budget_limit == 0 and b.hinted_at > 0 and now - b.hinted_at < FIRST_HINT) then
+      learn.doubt(b, answer)
+      if b.learned_since == 0 and not answer.doubt and (b.cause ~= 'hint' or b.budget_limit == 0 and b.hinted_at > 0 and now - b.hinted_at < FIRST_HINT) then
         learn.begin(b)
       elseif b.cause == 'hint' then
         b.hinted_at = math.floor(now)
@@ -182,6 +205,7 @@ end
 function RULES.PROBE.limited(b, answer)
   local sent = math.floor(b.probe_started * 1000)
   b.refused_at = LEARN and sent or 0
+  learn.doubt(b, answer)
   if not learn.on(b) or answer.hint > 0 or answer.threshold == 0 or not OF_A_LIMIT[b.cause] or b.learned_gap == 0 and b.probes < 7 then
     return ordinary.probe_limited(b, answer)
   end
@@ -202,8 +226,9 @@ function RULES.PROBE.success(b)
     begin_round(b, sent * 1000, 1)
   else
     local began = b.round_started / 1000
-    local late = asked > 0 and sent - asked > math.max(LATE, (asked - began) / 8) or
+    local late = b.round_doubted > 0 or asked > 0 and sent - asked > math.max(LATE, (asked - began) / 8) or
       b.learned_gap == 0 and sent - opened < REFUSED_PART * (sent - began)
+    b.round_doubted = 0
     tell(b, late and 'late' or hinted and 'hinted' or 'recovered', in_flight(b), probes, sent * 1000)
   end
 end

@@ -26,7 +26,7 @@ local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_un
   'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
 -- Of a learned limit, see learn.lua. Only stored once there is one.
 local LEARNED = { 'learned_since', 'learned_step', 'learned_gap', 'learned_length', 'learned_careful', 'learned_enough', 'learned_calm',
-  'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'refused_at', 'probe_due', 'confirming', 'guess_since' }
+  'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'refused_at', 'probe_due', 'round_doubted', 'confirming', 'guess_since' }
 local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm' } -- by each call
 
 

@@ -8,6 +8,7 @@
 --               credentials), "failure", or "neutral" (the call said nothing about the API, or
 --               was not made)
 --   hint        the API's hint in ms, if there is one that is trusted
+--   doubt       the refusal may be the call's own: no limit is learned from it; it is, if neutral
 --   threshold   consecutive rate-limited answers that open; none: no answer to this instance opens
 --   scope       whose limit it is: "user" or "global"; none: the API did not say
 --   learn       limits are learned of which the API says nothing; sent: when the call began, µs
@@ -52,7 +53,7 @@ local answer = {
   reason = given('reason'), permanent = number(named.permanent), credentials = given('credentials'), retry = number(named.retry),
   uncalled = number(named.uncalled) > 0,
   outage = given('outage'), job = given('job'), outage_threshold = number(named.outage_threshold),
-  busy = number(named.busy) > 0, sent = number(named.sent),
+  busy = number(named.busy) > 0, sent = number(named.sent), doubt = number(named.doubt) > 0,
 }
 local outage = answer.outage
 local shared = child and outcome == 'limited' and scope == '' and generation >= parent.generation and of_all_keys(parent, child, answer)
@@ -94,6 +95,8 @@ local function apply(b)
     local grows = true
     if outcome == 'success' and generation >= b.generation and learn.on(b) and (metered or first_report()) then
       grows = learn.accepted(b, id, answer.sent)
+    elseif outcome == 'neutral' and answer.doubt and learn.on(b) then
+      learn.forget(b)
     end
     end_metered(b, metered, grows)
     if generation < b.generation then

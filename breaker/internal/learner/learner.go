@@ -13,6 +13,7 @@
 //	Recovered  the probe was accepted                                pace: calls of the round by its length
 //	Sustained  Meter.Enough calls were accepted at the pace          the pace is safe; or a faster one is tried
 //	Grown      Meter.Calm reached Meter.CalmEnough                   one more call at once is safe; or is tried
+//	Own        a call was refused for its own sake                   what hints have taught is forgotten
 //
 // A round lasts from one recovery to the next. Only accepted calls count against the pace: what is refused is tried
 // again at once. A random 429 and a job that is always refused are made up for; a real limit refuses the next call, too.
@@ -79,6 +80,7 @@ const (
 	Recovered Kind = "recovered"
 	Sustained Kind = "sustained"
 	Grown     Kind = "grown"
+	Own       Kind = "own"
 )
 
 // Event is a moment that teaches something.
@@ -133,6 +135,10 @@ func (s State) Next(m Meter, e Event, cooldown float64) (_ State, _ Meter, pause
 		pause = s.pause(&m, e.Now, m.Refused, cooldown)
 	case Recovered:
 		s.recovered(&m, e, cooldown)
+	case Own:
+		if s.Hinted {
+			s.Pace, s.Since = Pace{}, 0
+		}
 	case Sustained:
 		s.sustained(&m, e, cooldown)
 	case Grown:
