@@ -206,7 +206,7 @@ function RULES.PROBE.limited(b, answer)
   local sent = math.floor(b.probe_started * 1000)
   b.refused_at = LEARN and sent or 0
   learn.doubt(b, answer)
-  if not learn.on(b) or answer.hint > 0 or answer.threshold == 0 or not OF_A_LIMIT[b.cause] or b.learned_gap == 0 and b.probes < 7 then
+  if not learn.on(b) or answer.hint > 0 or answer.threshold == 0 or not OF_A_LIMIT[b.cause] or b.learned_gap == 0 and b.probes < 4 then
     return ordinary.probe_limited(b, answer)
   end
   refused_probe(b, answer, function()

@@ -26,7 +26,7 @@ const (
 	// mostConfirmed is the most calls at once that a call alone confirms: more are a guess of lua/keys.lua.
 	mostConfirmed = 1024
 	longest       = 25 * 3600 // s: no pause is longer: a day's window, and an hour for clocks that differ
-	patientFrom   = 8         // refused probes from which on a pause may outlast what is known:
+	patientFrom   = 5         // refused probes from which on a pause may outlast what is known:
 	patience      = .25       // this part of the time refused so far, as a penalty may grow with each probe
 	careful       = 16        // while nothing but a limit's existence is known: calls for each that may be in flight
 	atEnd         = .9        // part of a round from which on a refusal is taken for its end
@@ -207,6 +207,9 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 		return
 	}
 	known := s.Pace.Stage != Unmeasured
+	if s.Pace.Stage == Testing {
+		s.Pace.Lost = max(0, e.Sent-start-calls*gap)
+	}
 	long := known && probes > 1 && m.LastNo-start-calls*gap > s.Pace.Length
 	if long { // a second, longer limit: its rate is that of all rounds
 		s.Pace.Length = max(s.Pace.Length, e.Sent-start)

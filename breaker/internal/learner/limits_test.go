@@ -168,8 +168,8 @@ type group struct {
 var groups = []group{
 	{"bursts, light work", "bursts,light", .97, 1.5},
 	{"no limit, stray 429", "stray,no limit", .97, 1.5},
-	{"penalties, bans", "penalty,ban,velocity", .6, 3.2},
-	{"another consumer", "others", .79, 3.2},
+	{"penalties, bans", "penalty,ban,velocity", .74, 3.2},
+	{"another consumer", "others", .75, 3.2},
 	{"changing", "½,2x,+5,then", .83, 3.8},
 	{"stacked", " + ", .95, 4.2},
 	{"calls at once", "at once", .97, 1.2},

@@ -21,7 +21,8 @@ const (
 	surelySeen = 3    // agreeing rounds that are remembered
 	fewCalls   = 3    // the fewest calls that show a pace,
 	partRound  = .125 // and the least part of a round
-	testCalls  = 32   // a test comes after Seen times so many calls, or rounds
+	testCalls  = 32   // a test comes after Seen times so many calls, or rounds,
+	testCost   = 16   // and so many times the time that the last one cost: an API may ban for a refused call
 	testStep   = 1.5  // how much faster it is
 )
 
@@ -33,6 +34,7 @@ type Pace struct {
 	Fast   float64 `json:"fast,omitempty"`   // seconds from one call to the next: refused,
 	Slow   float64 `json:"slow,omitempty"`   // and sustained
 	Length float64 `json:"length,omitempty"` // seconds of a round: after a rest as many calls as fit in it may go at once
+	Lost   float64 `json:"lost,omitempty"`   // seconds that the last refused test cost
 	Seen   int     `json:"seen,omitempty"`   // rounds in a row that agreed, up to surelySeen
 }
 
@@ -61,7 +63,7 @@ func (p *Pace) Burst() float64 {
 // enough is after how many calls at the pace it is sustained, or, where it is known, tested.
 func (p *Pace) enough() int {
 	if p.Stage == Holding {
-		return p.Seen * int(max(testCalls, p.Burst()))
+		return int(max(float64(p.Seen)*max(testCalls, p.Burst()), testCost*p.Lost/p.Slow))
 	}
 	return int(max(fewCalls, p.Burst()))
 }
