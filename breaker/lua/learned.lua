@@ -29,9 +29,6 @@ if named.ramp then
 end
 if named.confirming then
   b.confirming, b.probe_token = number(named.confirming), ''
-  if b.confirming > 0 then
-    b.ramp, b.ramp_ok = 1, 0
-  end
 end
 local wait = number(named.wait)
 if wait > 0 then

@@ -161,7 +161,7 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 	case e.Others == 0 && m.Refused >= 2:
 		return s.pause(m, e.Now, 0, cooldown)
 	case m.Refused >= threshold:
-		m.Confirm = min(m.Room, mostConfirmed)
+		m.Confirm, m.Room = min(m.Room, mostConfirmed), 1
 	}
 	return 0
 }

@@ -13,7 +13,7 @@ import (
 func TestNeverStuck(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		d := &double{cooldown: rapid.SampledFrom([]float64{.5, 3, 30, 300}).Draw(rt, "cooldown"), capacity: 16}
+		d := &Double{Cooldown: rapid.SampledFrom([]float64{.5, 3, 30, 300}).Draw(rt, "cooldown"), Capacity: 16}
 		now, first := 1e9, 1e9
 		type call struct {
 			sent    float64
@@ -21,7 +21,7 @@ func TestNeverStuck(t *testing.T) {
 		}
 		var calls []call
 		most := func() float64 {
-			allowed := max(1, d.cooldown)
+			allowed := max(1, d.Cooldown)
 			if p := d.known.Pace; p.Seen >= 2 {
 				allowed = max(allowed, p.Length, p.Gap())
 			}
@@ -32,7 +32,7 @@ func TestNeverStuck(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"ask": func(rt *rapid.T) {
-				start, decides, wait := d.ask(now, len(calls))
+				start, decides, wait := d.Ask(now, len(calls))
 				if start {
 					calls = append(calls, call{now, decides})
 				} else if wait > most() {
@@ -48,11 +48,11 @@ func TestNeverStuck(t *testing.T) {
 				calls = append(calls[:i], calls[i+1:]...)
 				switch rapid.IntRange(0, 6).Draw(rt, "outcome") {
 				case 0:
-					d.failed(now, c.decides)
+					d.Failed(now, c.decides)
 				case 1, 2, 3:
-					d.refused(now, c.sent, c.decides, len(calls))
+					d.Refused(now, c.sent, c.decides, len(calls))
 				default:
-					d.accepted(now, c.sent, c.decides, len(calls))
+					d.Accepted(now, c.sent, c.decides, len(calls))
 				}
 			},
 			"time": func(rt *rapid.T) { now += math.Exp(rapid.Float64Range(-5, 7).Draw(rt, "ln s")) },
@@ -68,16 +68,16 @@ func TestNeverStuck(t *testing.T) {
 			},
 		})
 		for _, c := range calls { // all are lost
-			d.failed(now, c.decides)
+			d.Failed(now, c.decides)
 		}
 		for range 300 { // the API accepts all
 			waited, allowed := 0.0, most()
 			for {
-				start, decides, wait := d.ask(now, 0)
+				start, decides, wait := d.Ask(now, 0)
 				if start {
 					sent := now
 					now += .1
-					d.accepted(now, sent, decides, 0)
+					d.Accepted(now, sent, decides, 0)
 					break
 				}
 				wait = max(wait, 1e-3)
@@ -132,7 +132,7 @@ func TestTooManyAtOnce(t *testing.T) {
 	s := State{Since: 1000}
 	m := Meter{Round: 1000, Anchor: 1000, Used: 50, Refused: threshold}
 	s, m, pause := s.Next(m, Event{Kind: Refused, Now: 1010, Others: 3}, 30)
-	if pause != 0 || m.Confirm != 3 || m.Room != 3 {
+	if pause != 0 || m.Confirm != 3 || m.Room != 1 {
 		t.Fatalf("a third refusal: %+v, pause %v", m, pause)
 	}
 	s, m, pause = s.Next(m, Event{Kind: Confirmed, Now: 1011, Sent: 1011}, 30)

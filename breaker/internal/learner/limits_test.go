@@ -24,7 +24,7 @@ var limitsOnly = flag.String("limits.only", "", "TestLimits: play the models who
 type run struct {
 	quota.Model
 	limiter  quota.Limiter
-	double   *double // nil: an oracle that knows the limit makes the calls
+	double   *Double // nil: an oracle that knows the limit makes the calls
 	rng      *rand.Rand
 	now, end time.Duration // since 1970
 	events   events
@@ -37,7 +37,7 @@ type run struct {
 	accepted, refused int // after two windows
 }
 
-func play(m quota.Model, d *double, seed uint64) *run {
+func play(m quota.Model, d *Double, seed uint64) *run {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	start := 1_700_000_000*time.Second + time.Duration(rng.Int64N(int64(7*24*time.Hour))).Truncate(time.Microsecond)
 	r := &run{Model: m, double: d, rng: rng, now: start, began: start, end: start + time.Duration(m.Windows)*m.Window}
@@ -69,7 +69,7 @@ func (r *run) dispatch() {
 		start := next <= r.now
 		if r.double != nil {
 			var wait float64
-			start, decides, wait = r.double.ask(seconds(r.now), r.flying)
+			start, decides, wait = r.double.Ask(seconds(r.now), r.flying)
 			next = r.now + max(time.Microsecond, time.Duration(math.Ceil(wait*1e6))*time.Microsecond)
 		}
 		if !start {
@@ -95,7 +95,7 @@ func (r *run) start(probe bool) {
 	if r.double == nil {
 		decides = sent
 	}
-	over := func(at time.Duration, again bool, report func(d *double)) {
+	over := func(at time.Duration, again bool, report func(d *Double)) {
 		r.at(at, func() {
 			r.flying--
 			if again && r.Demand != nil {
@@ -111,12 +111,12 @@ func (r *run) start(probe bool) {
 		counts := r.now-r.began >= 2*r.Window
 		switch {
 		case fails:
-			over(end, true, func(d *double) { d.failed(seconds(r.now), probe) })
+			over(end, true, func(d *Double) { d.Failed(seconds(r.now), probe) })
 		case !r.limiter.Take(r.now, end):
 			if counts {
 				r.refused++
 			}
-			over(min(end, 2*r.now-sent), true, func(d *double) { d.refused(seconds(r.now), seconds(sent), probe, r.flying) })
+			over(min(end, 2*r.now-sent), true, func(d *Double) { d.Refused(seconds(r.now), seconds(sent), probe, r.flying) })
 		default:
 			if counts {
 				r.accepted++
@@ -124,7 +124,7 @@ func (r *run) start(probe bool) {
 			if d, ok := r.limiter.(quota.Delayer); ok {
 				end += d.Delay()
 			}
-			over(end, false, func(d *double) { d.accepted(seconds(r.now), seconds(sent), probe, r.flying) })
+			over(end, false, func(d *Double) { d.Accepted(seconds(r.now), seconds(sent), probe, r.flying) })
 		}
 	})
 }
@@ -185,9 +185,9 @@ func TestLimits(t *testing.T) {
 			if !strings.Contains(m.Name, *limitsOnly) {
 				continue
 			}
-			d := &double{cooldown: 30, capacity: float64(m.Callers)}
+			d := &Double{Cooldown: 30, Capacity: float64(m.Callers)}
 			if cooldown != "30 s" {
-				d.cooldown = m.Window.Seconds() / 20
+				d.Cooldown = m.Window.Seconds() / 20
 			}
 			of, got := play(m, nil, 0), play(m, d, 0)
 			efficiency, waste := min(1, float64(got.accepted)/float64(max(1, of.accepted))), float64(got.refused)/float64(m.Windows-2)

@@ -2,18 +2,27 @@ package learner
 
 import "math"
 
-// double is a double of the breaker and of its meter in Redis: what lua/learn.lua does with the numbers of a Meter.
-type double struct {
-	cooldown, capacity float64
+// Double is a breaker and its meter without Redis: what lua/learn.lua does with the numbers of a Meter. Tests
+// play limits with it in virtual time, and hold it against the scripts.
+type Double struct {
+	Cooldown float64 // s
+	Capacity float64 // calls in flight that end a slow start
 
 	known     State
 	meter     Meter
 	state     state
+	opened    float64
+	since     float64 // of the state: reports of earlier calls are late
 	until     float64 // of open
 	confirms  bool    // the call that is to confirm a limit is in flight
 	learns    bool
 	slowStart int // calls accepted of the present step
 }
+
+const (
+	late        = 2       // s: LATE of lua/learn.lua
+	refusedPart = 1. / 32 // REFUSED_PART of it
+)
 
 type state int
 
@@ -23,8 +32,8 @@ const (
 	probing
 )
 
-// ask says whether a call may start beside others, and whether its outcome decides, as a probe's; else when to ask again.
-func (d *double) ask(now float64, others int) (start, decides bool, wait float64) {
+// Ask says whether a call may start beside others, and whether its outcome decides, as a probe's; else when to ask again.
+func (d *Double) Ask(now float64, others int) (start, decides bool, wait float64) {
 	m := &d.meter
 	switch {
 	case d.state == open && now < d.until:
@@ -40,7 +49,7 @@ func (d *double) ask(now float64, others int) (start, decides bool, wait float64
 		d.confirms = others == 0 && !d.confirms
 		return d.confirms, d.confirms, 1
 	}
-	g := d.known.Gate(d.cooldown)
+	g := d.known.Gate(d.Cooldown)
 	if g.Most > 0 && others >= g.Most || g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
 		return false, false, 1
 	}
@@ -48,7 +57,7 @@ func (d *double) ask(now float64, others int) (start, decides bool, wait float64
 	return wait <= 0, false, max(0, wait)
 }
 
-func (d *double) due(g *Gate, now float64, others int) float64 {
+func (d *Double) due(g *Gate, now float64, others int) float64 {
 	if g.Gap == 0 {
 		return now
 	}
@@ -69,30 +78,43 @@ func (d *double) due(g *Gate, now float64, others int) float64 {
 	return m.Anchor + (m.Used+float64(others))*g.Gap
 }
 
-func (d *double) tell(e Event) {
+func (d *Double) tell(e Event) {
 	var pause float64
-	d.known, d.meter, pause = d.known.Next(d.meter, e, d.cooldown)
+	room := d.meter.Room
+	d.known, d.meter, pause = d.known.Next(d.meter, e, d.Cooldown)
+	if d.meter.Room != room {
+		d.slowStart = 0
+	}
 	if pause > 0 {
-		d.open(e.Now + pause)
+		d.open(e.Now, e.Now+pause)
 	}
 }
 
-func (d *double) open(until float64) {
+func (d *Double) open(now, until float64) {
 	if d.state == closed {
-		d.meter.Refused = 0
+		d.meter.Refused, d.opened = 0, now
 	}
-	d.state, d.until, d.confirms = open, until, false
+	d.state, d.since, d.until, d.confirms = open, now, until, false
 	d.meter.Confirm, d.meter.Room = 0, 0
 }
 
-func (d *double) accepted(now, sent float64, decides bool, others int) {
+// Known is what is known of the limit, and the numbers of the meter.
+func (d *Double) Known() (State, Meter) { return d.known, d.meter }
+
+// Closed says that calls may start as the meter allows.
+func (d *Double) Closed() bool { return d.state == closed }
+
+// Accepted reports a call that was sent at that instant; decides as Ask said, and others are the calls in flight now.
+func (d *Double) Accepted(now, sent float64, decides bool, others int) {
 	m := &d.meter
 	switch {
 	case decides && d.state == probing:
-		d.state, m.Room, d.slowStart = closed, 1, 0
-		d.tell(Event{Kind: Recovered, Now: now, Sent: sent, Others: others})
+		d.state, d.since, m.Room, d.slowStart = closed, now, 1, 0
+		late := sent-d.until > max(late, (d.until-m.Round)/8) ||
+			d.known.Pace.Stage == Unmeasured && sent-d.opened < refusedPart*(sent-m.Round)
+		d.tell(Event{Kind: Recovered, Now: now, Sent: sent, Others: others, Late: late})
 		return
-	case d.state != closed:
+	case d.state != closed, sent < d.since:
 		return
 	case !d.learns:
 		m.Refused = 0
@@ -108,44 +130,49 @@ func (d *double) accepted(now, sent float64, decides bool, others int) {
 	}
 	refused := m.Refused
 	m.Refused = 0
-	g := d.known.Gate(d.cooldown)
-	switch {
-	case m.Confirm > 0:
-		return
-	case g.Careful > 0 && refused > 0 && others == 0:
-		d.tell(Event{Kind: Unrefused, Now: now})
+	if m.Confirm > 0 {
 		return
 	}
-	m.Calm++
-	if d.slowStart++; m.Room > 0 && d.slowStart >= m.Room {
+	if m.Room > 0 {
+		d.slowStart++
+	}
+	if m.Room > 0 && d.slowStart >= m.Room {
 		m.Room, d.slowStart = 2*m.Room, 0
-		if float64(m.Room) >= d.capacity {
+		if float64(m.Room) >= d.Capacity {
 			m.Room = 0
 		}
 	}
-	if g.Most > 0 && m.Calm >= g.CalmEnough {
-		d.tell(Event{Kind: Grown, Now: now})
+	g := d.known.Gate(d.Cooldown)
+	if g.Careful > 0 {
+		if refused > 0 && others == 0 {
+			d.tell(Event{Kind: Unrefused, Now: now})
+		}
 		return
 	}
+	m.Calm++
 	if g.Gap > 0 {
 		late := (now - d.due(&g, now, others)) / g.Gap
 		if m.Anchor >= m.Round && late <= max(3, math.Round(g.Length/g.Gap)/8) {
 			m.Paced++
 		}
-		if m.Paced >= g.Enough {
-			d.tell(Event{Kind: Sustained, Now: now, Others: others})
-		}
+	}
+	switch {
+	case g.Most > 0 && m.Calm >= g.CalmEnough:
+		d.tell(Event{Kind: Grown, Now: now})
+	case g.Gap > 0 && m.Paced >= g.Enough:
+		d.tell(Event{Kind: Sustained, Now: now, Others: others})
 	}
 }
 
-func (d *double) refused(now, sent float64, decides bool, others int) {
+// Refused reports a call that was refused.
+func (d *Double) Refused(now, sent float64, decides bool, others int) {
 	m := &d.meter
 	switch {
 	case decides && d.state == probing:
 		m.Refused++
 		d.tell(Event{Kind: Probed, Now: now, Sent: sent, Others: others})
 		return
-	case d.state != closed, sent < m.Round:
+	case d.state != closed, sent < d.since:
 		return
 	}
 	m.Refused++
@@ -154,7 +181,7 @@ func (d *double) refused(now, sent float64, decides bool, others int) {
 	case !d.learns:
 		d.learns, m.LastNo = true, now
 		m.begin(now, 0)
-		d.open(now + d.cooldown)
+		d.open(now, now+d.Cooldown)
 	case decides, m.Confirm > 0 && others == 0 && m.Refused > 1:
 		m.LastNo = sent
 		d.tell(Event{Kind: Dry, Now: now})
@@ -166,10 +193,11 @@ func (d *double) refused(now, sent float64, decides bool, others int) {
 	}
 }
 
-func (d *double) failed(now float64, decides bool) {
+// Failed reports a call that says nothing of a limit.
+func (d *Double) Failed(now float64, decides bool) {
 	switch {
 	case decides && d.state == probing:
-		d.state, d.until = open, now+min(1, d.cooldown)
+		d.state, d.until = open, now+min(1, d.Cooldown)
 	case decides:
 		d.confirms = false
 	}
