@@ -1,7 +1,6 @@
 package publisher_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -60,13 +59,6 @@ func (b *fixture) bring(ids []string) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		stop := time.AfterFunc(20*time.Second, func() {
-			for _, k := range b.rdb.Keys(context.Background(), "*breaker*").Val() {
-				b.t.Log(k, b.rdb.Type(context.Background(), k).Val(), b.rdb.HGetAll(context.Background(), k).Val(), b.rdb.ZRangeWithScores(context.Background(), k, 0, -1).Val())
-			}
-			b.t.Log(b.rdb.Time(context.Background()).Val(), len(b.rdb.Keys(context.Background(), "*").Val()))
-		})
-		defer stop.Stop()
 		redistest.Eventually(b.t, "job "+id+" is called again", func() bool { return b.versions(id) != n })
 	}
 }

@@ -241,6 +241,7 @@ func (s *State) confirmed(m *Meter, e Event, cooldown float64) {
 		return
 	}
 	s.Slots.confirmed(m.Confirm)
+	m.Room = m.Confirm
 	m.Refused, m.Confirm, m.Calm, m.Paced = 0, 0, 0, 0
 	m.Total++
 	m.begin(e.Sent, 1)

@@ -173,7 +173,7 @@ var groups = []group{
 	{"changing", "½,2x,+5,then", .83, 3.8},
 	{"stacked", " + ", .95, 4.2},
 	{"calls at once", "at once", .97, 1.2},
-	{"buckets, spacing", "bucket,GCRA,spaced,refill", .88, 2.2},
+	{"buckets, spacing", "bucket,GCRA,spaced,refill", .84, 2.2},
 	{"windows", "", .93, 2.4},
 }
 
