@@ -96,7 +96,7 @@ func (c *core) decideLearned(ctx context.Context, key string, of *record, now in
 	g := state.Gate(cooldown)
 	q := c.question(learnedScript, key)
 	q.number("generation", int64(of.Generation)) //nolint:gosec // µs, as the scripts count it
-	q.number("step", int64(of.LearnedStep)) //nolint:gosec // counts from 0
+	q.number("step", int64(of.LearnedStep))      //nolint:gosec // counts from 0
 	q.text("learner", string(text))
 	q.number("wait", int64(math.Ceil(pause*1000)))
 	micros := func(s float64) float64 { return math.Round(s * 1e6) }
