@@ -6,8 +6,6 @@ import (
 	gocmp "cmp"
 	flags "flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,16 +21,7 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-// TestLimits prints how the breaker does at limits that the API does not announce:
-//
-//	go test ./breaker -run TestLimits -v -args -limits.full -limits.windows 8
-var (
-	limitsFull    = flags.Bool("limits.full", false, "TestLimits: play all models with all their windows")
-	limitsOnly    = flags.String("limits.only", "", "TestLimits: play the models whose name has this in it")
-	limitsSeeds   = flags.Int("limits.seeds", 1, "TestLimits: runs of each model")
-	limitsWrite   = flags.Bool("limits.write", false, "TestLimits: write the table into docs/benchmarks.md")
-	limitsWindows = flags.Int("limits.windows", 0, "TestLimits: windows of each run at most, but of limits or demands that change; 0 is 9 or 4 minutes, or all with -limits.full")
-)
+var limitsOnly = flags.String("limits.only", "", "TestLimits: play the models whose name has this in it, and print them")
 
 // limitsColumn is a breaker that is compared.
 type limitsColumn struct {
@@ -55,7 +44,7 @@ func limitsColumns() []limitsColumn {
 	return columns
 }
 
-// limitsCell is what came of all runs of a model with one breaker.
+// limitsCell is what came of a model with one breaker.
 type limitsCell struct {
 	efficiency, tail float64 // of the oracle's accepted calls, after two windows and in the last third
 	waste            float64 // refused calls per window, after two windows
@@ -66,7 +55,7 @@ func (c limitsCell) String() string {
 	return fmt.Sprintf("%.2f · %.2f · %.3g · %v", c.efficiency, c.tail, c.waste, roundWait(c.longest))
 }
 
-// limitsReport is the table of docs/benchmarks.md.
+// limitsReport is a table of all that was played.
 func limitsReport(models []quota.Model, columns []limitsColumn, cells [][]limitsCell) string {
 	head, mean := []string{"limit"}, []string{"mean"}
 	for i, c := range columns {
@@ -91,50 +80,33 @@ func limitsReport(models []quota.Model, columns []limitsColumn, cells [][]limits
 	return markdown.Table(1, append(rows, mean))
 }
 
+// The scripts do as well at limits that the API does not announce as the double with which docs/benchmarks.md is made.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	var models []quota.Model
 	for _, m := range quota.Models() {
-		if _, short := limitsBounds[m.Name]; !strings.Contains(m.Name, *limitsOnly) || !*limitsFull && *limitsOnly == "" && !short {
+		if _, short := limitsBounds[m.Name]; !strings.Contains(m.Name, *limitsOnly) || *limitsOnly == "" && !short {
 			continue
 		}
-		if !*limitsFull && !m.Changes {
+		if !m.Changes {
 			m.Windows = min(m.Windows, max(9, int(4*time.Minute/m.Window))) // a few calls more or less are much of a short run
-		}
-		if *limitsWindows > 0 && !m.Changes && m.Demand == nil {
-			m.Windows = min(m.Windows, *limitsWindows)
 		}
 		models = append(models, m)
 	}
 	columns := limitsColumns()
-	cells := playLimits(t, models, columns, *limitsSeeds)
+	cells := playLimits(t, models, columns)
 	if t.Failed() {
 		return
 	}
-	text := limitsReport(models, columns, cells)
-	t.Log("\n" + text)
-	if *limitsWrite {
-		file := filepath.Join("..", "docs", "benchmarks.md")
-		old, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		updated, err := markdown.ReplaceSection(string(old), "limits", text)
-		if err == nil {
-			err = os.WriteFile(file, []byte(updated), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	t.Log("\n" + limitsReport(models, columns, cells))
 	for i, m := range models {
 		for j := 0; j < len(columns); j += 2 {
 			if harm := limitsHarm(cells[i][j], cells[i][j+1]); harm != "" {
 				t.Errorf("%s, %s: %s", m.Name, columns[j+1].name, harm)
 			}
 		}
-		if *limitsFull || *limitsOnly != "" {
+		if *limitsOnly != "" {
 			continue
 		}
 		for j, want := range limitsBounds[m.Name] {
@@ -157,11 +129,11 @@ var limitsBounds = map[string][]limitsBound{
 	"fixed 100/1m, 8 callers":   {{.95, 5}, {.95, 4}},
 	"from call 250/15m":         {{.95, 3}, {.95, 2}},
 	"sliding 30/7m":             {{.92, 2}, {.92, 2}},
-	"sliding 40/3m, 12 callers": {{.94, 2}, {.94, 2}},
+	"sliding 40/3m, 12 callers": {{.93, 2}, {.92, 2}},
 	"bucket 5, 2/s":             {{.75, 3}, {.95, 5}},
 	"bucket 20, 0.2/s":          {{.95, 4}, {.95, 9}},
-	"penalty 200/10m +20s":      {{.42, 5}, {.42, 5}},
-	"fixed 10/10s + 60/2m":      {{.95, 6}, {.93, 5}},
+	"penalty 200/10m +20s":      {{.8, 8}, {.8, 8}},
+	"fixed 10/10s + 60/2m":      {{.88, 6}, {.93, 5}},
 	"bucket 40, 0.5/s, 2x, 1x":  {{.95, 7}, {.97, 9}},
 	"sliding 60/5m, then 30":    {{.93, 3}, {.92, 4}},
 	"5 at once":                 {{.90, 1}, {.90, 1}},
@@ -169,9 +141,9 @@ var limitsBounds = map[string][]limitsBound{
 }
 
 // limitsHarm says how the learner of a cooldown does more harm than good, "" if it does not:
-// it may be 3 % slower than the plain breaker, or waste five times fewer calls.
+// it may be 5 % slower than the plain breaker, or waste five times fewer calls.
 func limitsHarm(plain, learned limitsCell) string {
-	if learned.efficiency >= .97*plain.efficiency || learned.waste*5 <= plain.waste {
+	if learned.efficiency >= .95*plain.efficiency || learned.waste*5 <= plain.waste {
 		return ""
 	}
 	return fmt.Sprintf("efficiency %.2f instead of %.2f, with %.3g instead of %.3g wasted calls per window",
@@ -200,7 +172,7 @@ func TestSimulationIsRepeatable(t *testing.T) {
 
 // playLimits plays all models with all columns: as many at once as there are processors, each
 // with a Redis of its own.
-func playLimits(t *testing.T, models []quota.Model, columns []limitsColumn, seeds int) [][]limitsCell {
+func playLimits(t *testing.T, models []quota.Model, columns []limitsColumn) [][]limitsCell {
 	t.Helper()
 	cells := make([][]limitsCell, len(models))
 	work := make(chan int)
@@ -209,11 +181,7 @@ func playLimits(t *testing.T, models []quota.Model, columns []limitsColumn, seed
 		rdb := redistest.Start(t).Client(t)
 		wg.Go(func() {
 			for i := range work {
-				began := time.Now()
-				cells[i] = playLimit(t, rdb, models[i], columns, seeds)
-				if *limitsFull || *limitsOnly != "" {
-					fmt.Printf("%-28s %v %v\n", models[i].Name, cells[i], time.Since(began).Round(time.Millisecond))
-				}
+				cells[i] = playLimit(t, rdb, models[i], columns)
 			}
 		})
 	}
@@ -234,29 +202,19 @@ func playLimits(t *testing.T, models []quota.Model, columns []limitsColumn, seed
 	return cells
 }
 
-func playLimit(t *testing.T, rdb redis.UniversalClient, m quota.Model, columns []limitsColumn, seeds int) []limitsCell {
+func playLimit(t *testing.T, rdb redis.UniversalClient, m quota.Model, columns []limitsColumn) []limitsCell {
 	t.Helper()
 	cells := make([]limitsCell, len(columns))
-	for seed := range uint64(seeds) {
-		oracle := simulate(t, rdb, m, nil, seed)
-		for i, column := range columns {
-			o := column.options(m)
-			cells[i].add(m, simulate(t, rdb, m, &o, seed), oracle, seeds)
+	oracle := simulate(t, rdb, m, nil, 0)
+	for i, column := range columns {
+		o := column.options(m)
+		r := simulate(t, rdb, m, &o, 0)
+		part := func(from int) float64 {
+			return float64(sum(r.accepted[from:])) / float64(max(1, sum(oracle.accepted[from:])))
 		}
+		cells[i] = limitsCell{part(2), part(m.Windows * 2 / 3), float64(sum(r.refused[2:])) / float64(m.Windows-2), r.longest}
 	}
 	return cells
-}
-
-// add adds one of n runs.
-func (c *limitsCell) add(m quota.Model, r, oracle simResult, n int) {
-	first, tail := 2, m.Windows*2/3
-	part := func(from int) float64 {
-		return float64(sum(r.accepted[from:])) / float64(max(1, sum(oracle.accepted[from:])))
-	}
-	c.efficiency += part(first) / float64(n)
-	c.tail += part(tail) / float64(n)
-	c.waste += float64(sum(r.refused[first:])) / float64(m.Windows-first) / float64(n)
-	c.longest = max(c.longest, r.longest)
 }
 
 // Hints teach: once two of them have come, fewer calls are refused than by a breaker that obeys hints alone, and about as many as

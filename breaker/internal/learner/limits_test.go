@@ -5,20 +5,27 @@ package learner
 import (
 	"container/heap"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/markdown"
 	"github.com/tidegate/tidegate/internal/quota"
 )
 
 // TestLimits plays all models of limits without Redis, in virtual time, in seconds:
 //
 //	go test ./breaker/internal/learner -run TestLimits -v -args -limits.only bucket
-var limitsOnly = flag.String("limits.only", "", "TestLimits: play the models whose name has this in it")
+var (
+	limitsOnly  = flag.String("limits.only", "", "TestLimits: play the models whose name has this in it, and print them")
+	limitsWrite = flag.Bool("limits.write", false, "TestLimits: write the table into docs/benchmarks.md")
+)
 
 // run is one run of a model.
 type run struct {
@@ -179,6 +186,10 @@ var groups = []group{
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
+	rows := [][]string{{"kind of limit", "models"}}
+	for _, g := range groups {
+		rows = append(rows, []string{g.name})
+	}
 	for _, cooldown := range []string{"30 s", "window/20"} {
 		found := make([]struct{ n, efficiency, waste float64 }, len(groups))
 		for _, m := range quota.Models() {
@@ -201,15 +212,28 @@ func TestLimits(t *testing.T) {
 			found[i].efficiency += efficiency
 			found[i].waste += math.Log(max(.01, waste))
 		}
+		rows[0] = append(rows[0], cooldown+": efficiency", "wasted")
 		for i, f := range found {
-			if f.n == 0 || *limitsOnly != "" {
-				continue
-			}
 			efficiency, waste := f.efficiency/f.n, math.Exp(f.waste/f.n)
-			t.Logf("%-10s %-20s %2.0f models: efficiency %.3f, %.2f wasted calls a window", cooldown, groups[i].name, f.n, efficiency, waste)
-			if efficiency < groups[i].efficiency || waste > groups[i].waste {
-				t.Errorf("%s: want at least %v, and at most %v wasted", groups[i].name, groups[i].efficiency, groups[i].waste)
+			rows[i+1] = append(append(rows[i+1][:1], fmt.Sprint(f.n)), append(rows[i+1][min(2, len(rows[i+1])):], fmt.Sprintf("%.3f", efficiency), fmt.Sprintf("%.2f", waste))...)
+			if *limitsOnly == "" && (efficiency < groups[i].efficiency || waste > groups[i].waste) {
+				t.Errorf("%s, %s: %.3f, %.2f wasted, want at least %v, and at most %v", cooldown, groups[i].name, efficiency, waste, groups[i].efficiency, groups[i].waste)
 			}
+		}
+	}
+	text := markdown.Table(2, rows)
+	t.Log("\n" + text)
+	if *limitsWrite && *limitsOnly == "" {
+		file := filepath.Join("..", "..", "..", "docs", "benchmarks.md")
+		old, err := os.ReadFile(file)
+		if err == nil {
+			text, err = markdown.ReplaceSection(string(old), "limits", text)
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
