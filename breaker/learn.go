@@ -15,8 +15,8 @@ var learnedScript = newScript("named", "learned")
 
 // learner is what is known of a limit that is learned. What cannot be read is nothing.
 func (r *record) learner() (s learner.State) {
-	if r.Learner != "" {
-		_ = json.Unmarshal([]byte(r.Learner), &s)
+	if r.Learner != "" && (json.Unmarshal([]byte(r.Learner), &s) != nil || !s.Valid()) {
+		return learner.State{}
 	}
 	return s
 }

@@ -132,7 +132,7 @@ func RateLimited(hint time.Duration) Outcome {
 }
 
 // WithDoubt says that the API may have refused the call for its own sake: it was refused before, and other calls
-// were accepted since. A [RateLimited] counts, but no limit is learned from it; of a [Neutral] it is sure, and what
+// were accepted since. A [RateLimited] counts, but no limit is learned from its hint; of a [Neutral] it is sure, and what
 // hints have taught is forgotten.
 func (o Outcome) WithDoubt() Outcome {
 	o.doubt = true

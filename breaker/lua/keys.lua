@@ -20,10 +20,12 @@ local function of_all_keys(b, child, answer)
     return holds
   elseif b.confirming > 0 then
     return b.probe_token == answer.permit
-  elseif b.learned_gap > 0 and b.round_used >= .9 * b.learned_length / b.learned_gap then
-    return true
-  elseif child.state ~= 'CLOSED' or now < b.guess_after or not answer.first_time() or not in_a_row(b, '429', KEY) then
+  end
+  local near = b.learned_gap > 0 and b.round_used >= .9 * b.learned_length / b.learned_gap
+  if child.state ~= 'CLOSED' or not near and now < b.guess_after or not answer.first_time() or not in_a_row(b, '429', KEY) then
     return false
+  elseif near and b.streak >= 2 then
+    return true
   end
   b.streak_limit = math.max(3, answer.threshold)
   if b.streak >= b.streak_limit then

@@ -161,7 +161,7 @@ function learn.accepted(b, token, sent)
   return true
 end
 
-local ordinary = { limited = RULES.CLOSED.limited, probe_limited = RULES.PROBE.limited, probe_success = RULES.PROBE.success }
+local ordinary = { late_limited = RULES.LATE.limited, limited = RULES.CLOSED.limited, probe_limited = RULES.PROBE.limited, probe_success = RULES.PROBE.success }
 
 function learn.doubt(b, answer)
   if answer.doubt and answer.hint > 0 and b.learned_since > 0 then
@@ -201,6 +201,11 @@ function RULES.CLOSED.limited(b, answer)
   end
 end
 
+function RULES.LATE.limited(b, answer)
+  learn.doubt(b, answer)
+  return ordinary.late_limited(b, answer)
+end
+
 -- A refused probe holds the next one until the instance that reports it has decided, for 1 s at most.
 function RULES.PROBE.limited(b, answer)
   local sent = math.floor(b.probe_started * 1000)
@@ -222,13 +227,15 @@ function RULES.PROBE.success(b)
   ordinary.probe_success(b)
   if not learn.on(b) then
     return
-  elseif not of_a_limit then
+  end
+  local doubted = b.round_doubted > 0
+  b.round_doubted = 0
+  if not of_a_limit then
     begin_round(b, sent * 1000, 1)
   else
     local began = b.round_started / 1000
-    local late = b.round_doubted > 0 or asked > 0 and sent - asked > math.max(LATE, (asked - began) / 8) or
+    local late = doubted or asked > 0 and sent - asked > math.max(LATE, (asked - began) / 8) or
       b.learned_gap == 0 and sent - opened < REFUSED_PART * (sent - began)
-    b.round_doubted = 0
     tell(b, late and 'late' or hinted and 'hinted' or 'recovered', in_flight(b), probes, sent * 1000)
   end
 end

@@ -15,7 +15,8 @@ local FIELDS = { 'learned_gap', 'learned_length', 'learned_cap', 'learned_carefu
 prepare()
 local parent, child = read_breakers()
 local b = child or parent
-if b.generation ~= number(named.generation) or b.learned_step ~= number(named.step) or b.learned_since == 0 or b.forced ~= '' then
+if b.generation ~= number(named.generation) or b.learned_step ~= number(named.step) or b.learned_since == 0 or b.forced ~= '' or b.metered > 0 or
+    number(named.wait) > 0 and (b.state == 'HALF_OPEN' and b.probe_token ~= '' or b.state == 'CLOSED' and b.failures == 0) then
   return finish('conflict', parent, child)
 end
 b.learner, b.learned_step, b.dirty = given('learner'), b.learned_step + 1, true
@@ -29,6 +30,9 @@ if named.ramp then
 end
 if named.confirming then
   b.confirming, b.probe_token = number(named.confirming), ''
+  if b.confirming > 0 then
+    b.ramp, b.ramp_ok = 1, 0
+  end
 end
 local wait = number(named.wait)
 if wait > 0 then

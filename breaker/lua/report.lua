@@ -86,6 +86,9 @@ local function apply(b)
   if b.forced == 'closed' then
     return 'applied'
   end
+  if outcome == 'neutral' and answer.doubt and learn.on(b) then
+    learn.forget(b)
+  end
   local where = b.state == 'CLOSED' and 'CLOSED' or 'LATE'
   if b.state == 'HALF_OPEN' and b.probe_token == id then
     where = 'PROBE'
@@ -95,8 +98,6 @@ local function apply(b)
     local grows = true
     if outcome == 'success' and generation >= b.generation and learn.on(b) and (metered or first_report()) then
       grows = learn.accepted(b, id, answer.sent)
-    elseif outcome == 'neutral' and answer.doubt and learn.on(b) then
-      learn.forget(b)
     end
     end_metered(b, metered, grows)
     if generation < b.generation then

@@ -93,6 +93,13 @@ type Event struct {
 	Hinted bool    // the API had said when it would be
 }
 
+// Valid reports whether the state is one that Next returns.
+func (s *State) Valid() bool {
+	p := &s.Pace
+	return (p.Stage == Unmeasured || p.Slow >= fastest && p.Length > 0) && (p.Stage != Searching || p.Fast > 0) && p.Seen >= 0 && p.Seen <= surelySeen && p.Lost >= 0 &&
+		s.Slots.Most >= 0 && s.Slots.Failed >= 0 && s.Since >= 0
+}
+
 // Gate returns the numbers for the meter. cooldown is the configured one, s.
 func (s *State) Gate(cooldown float64) Gate {
 	g := Gate{Gap: s.gap(cooldown), Length: s.Pace.Length, Most: s.Slots.Number(), Enough: s.Pace.enough(), CalmEnough: s.Slots.enough()}
@@ -199,6 +206,9 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 	m.Paced, m.Refused, m.Confirm = 0, 0, 0
 	m.Total++
 	s.Hinted = e.Hinted
+	if s.Since > e.Sent { // the clock went back
+		s.Since = 0
+	}
 	if s.Since == 0 || e.Late { // calls are counted from now on
 		if s.Since == 0 {
 			s.Since, m.Total = e.Sent, 1
@@ -236,6 +246,7 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 // calls again.
 func (s *State) confirmed(m *Meter, e Event, cooldown float64) {
 	if s.Pace.Stage != Unmeasured && m.Anchor >= m.Round {
+		m.Refused, e.Hinted = 0, s.Hinted // no probe was refused
 		s.recovered(m, e, cooldown)
 		m.Room = 1
 		return

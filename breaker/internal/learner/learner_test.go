@@ -150,3 +150,25 @@ func TestTooManyAtOnce(t *testing.T) {
 		t.Errorf("the fourth is refused: %+v", s.Slots)
 	}
 }
+
+// What is stored may be of another version, or damaged.
+func TestInvalidStates(t *testing.T) {
+	t.Parallel()
+	known := State{Pace: Pace{Stage: Searching, Fast: 1, Slow: 2, Length: 60, Seen: 1}, Slots: Slots{Most: 3, Failed: 1}, Since: 1000}
+	if !known.Valid() || !new(State).Valid() {
+		t.Error("a state that Next returns is not valid")
+	}
+	for name, change := range map[string]func(s *State){
+		"no pace":          func(s *State) { s.Pace.Fast = 0 },
+		"too fast":         func(s *State) { s.Pace.Slow = 0 },
+		"no round":         func(s *State) { s.Pace.Length = -1 },
+		"never seen":       func(s *State) { s.Pace.Seen = -1 },
+		"negative failure": func(s *State) { s.Slots.Failed = -1 },
+		"negative slots":   func(s *State) { s.Slots.Most = -1 },
+	} {
+		s := known
+		if change(&s); s.Valid() {
+			t.Errorf("%s: %+v is valid", name, s)
+		}
+	}
+}
