@@ -15,8 +15,12 @@ var plain = header("Content-Type", "application/json", "Content-Length", "17", "
 // parallel, as others would be counted too.
 func TestNothingToReadAllocatesNothing(t *testing.T) {
 	now := time.Now()
-	if n := testing.AllocsPerRun(100, func() { hint.Parse(plain, false, now) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+	least := testing.AllocsPerRun(100, func() { hint.Parse(plain, false, now) })
+	for range 4 { // what else the process does allocates, too
+		least = min(least, testing.AllocsPerRun(100, func() { hint.Parse(plain, false, now) }))
+	}
+	if least != 0 {
+		t.Errorf("%v allocations, want 0", least)
 	}
 }
 

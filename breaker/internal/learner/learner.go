@@ -235,6 +235,9 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 	if m.Anchor >= m.Round || s.Pace.Seen < 2 || long {
 		calls = max(1, calls)
 		s.Pace.measured(calls, (m.LastNo-start)/calls, (e.Sent-start)/calls)
+		if known && !long && e.Sent-start < s.Pace.Length/4 { // it was of another limit, or of an incident
+			s.Pace.Length /= 2
+		}
 	}
 	if probes >= patientFrom {
 		s.Pace.Seen = max(2, s.Pace.Seen) // so many refusals are as good as a second round
