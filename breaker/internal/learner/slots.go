@@ -56,7 +56,7 @@ func (s *Slots) undo(others int) bool {
 func (s *Slots) confirmed(others int) {
 	if s.Most > 0 {
 		s.Failed++
-		others = min(others, s.Most-1)
+		others = min(max(others, s.Most/2), s.Most-1) // a bucket that is empty refuses few at once, too
 	}
 	s.Most, s.Tried = max(1, others), false
 }
