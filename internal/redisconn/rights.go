@@ -13,7 +13,7 @@ import (
 // not among them: without them there is no connection to ask on.
 var (
 	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +pttl +unlink +get +mget +set +setex +incr +incrby +decrby
-		+hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hscan +hset +hsetnx
+		+hdel +hexists +hget +hgetall +hincrby +hkeys +hlen +hmget +hscan +hset +hsetnx
 		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
 		+zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zrevrange +zrevrank +zscan +zscore
