@@ -125,7 +125,11 @@ func TestMeterAndItsDouble(t *testing.T) {
 func compare(b *Breaker, d *learner.Double) string {
 	r := &b.view.Load().record
 	known, m := d.Known()
-	counted := r.meter() // but what each call changes is not published
+	refused := r.Failures
+	if r.State != Closed {
+		refused = r.Probes
+	}
+	counted := r.meter(refused) // but what each call changes is not published
 	if err := b.rdb.HGet(context.Background(), b.place.keys[0], "round_used").Scan(&counted.Used); err != nil && !errors.Is(err, redis.Nil) {
 		return err.Error()
 	}

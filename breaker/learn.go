@@ -45,16 +45,13 @@ func fromSeconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }
 
-// meter are the numbers of the record that the scripts count.
-func (r *record) meter() learner.Meter {
-	m := learner.Meter{
+// meter are the numbers that the scripts count, after so many refusals in a row: those of an incident's probes are
+// no longer in the record when it has ended.
+func (r *record) meter(refused int) learner.Meter {
+	return learner.Meter{
 		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: r.RoundUsed, Total: r.RoundTotal,
-		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: r.Failures, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
+		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: refused, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
 	}
-	if r.State != Closed {
-		m.Refused = r.Probes
-	}
-	return m
 }
 
 // learn decides what a script has told of limits that are learned, see learn.lua, and stores that. An event that is lost,
@@ -85,8 +82,7 @@ func (c *core) decideLearned(ctx context.Context, key string, of *record, now in
 		e.Kind, e.Hinted = learner.Recovered, true
 	}
 	cooldown := c.options.Cooldown.Seconds()
-	before := of.meter()
-	before.Refused = refused
+	before := of.meter(refused)
 	state, after, pause := of.learner().Next(before, e, cooldown)
 	text, err := json.Marshal(state)
 	if err != nil {

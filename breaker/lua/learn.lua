@@ -45,11 +45,16 @@ function learn.begin(b)
   begin_round(b, now_us, 0)
 end
 
+-- learn.burst is how many calls a round has.
+function learn.burst(b)
+  return math.max(1, math.floor(b.learned_length / b.learned_gap + .5))
+end
+
 -- due is when the next call may start by the pace, µs. A round that was not used up ends there; what it left may
 -- be used at once.
 local function due(b, others)
   local gap, length = b.learned_gap, b.learned_length
-  local burst = math.max(1, math.floor(length / gap + .5))
+  local burst = learn.burst(b)
   if now_us >= b.round_started + length then
     local used = b.round_used + others
     local left = (now_us - b.round_anchor) / gap - used
@@ -98,10 +103,10 @@ function learn.forget(b)
   tell(b, 'own', in_flight(b), b.failures)
 end
 
--- wrong_guess: a limit that all keys meet (keys.lua) is none. That costs 32 times as long as it took, at most a
+-- learn.wrong_guess: a limit that all keys meet (keys.lua) is none. That costs 32 times as long as it took, at most a
 -- cooldown, and at least a minute. Three guesses may follow each other, the next ones wait until that time
 -- has passed: wrong guesses take at most 3 % of the time.
-local function wrong_guess(b)
+function learn.wrong_guess(b)
   local began, after = b.guess_since, b.guess_after
   b.confirming, b.probe_token, b.guess_since = 0, '', 0
   b.ramp, b.ramp_ok, b.dirty = slow_start_end() > 1 and 1 or 0, 0, true
@@ -111,7 +116,6 @@ local function wrong_guess(b)
   local cost = math.max(60000, 32 * math.min(now - began, cooldown(b)))
   b.guess_after = math.floor(math.max(after, now - 2 * cost) + cost)
 end
-learn.wrong_guess = wrong_guess
 
 -- learn.nothing says that there is no limit: none was met for longer than any window, or the API accepts any pace.
 function learn.nothing(b)
@@ -123,7 +127,7 @@ end
 function learn.accepted(b, token, sent)
   local others = in_flight(b)
   if b.confirming > RAMP_LIMIT and b.probe_token == token then
-    wrong_guess(b)
+    learn.wrong_guess(b)
   elseif b.confirming > 0 and b.probe_token == token then
     tell(b, 'confirmed', others, b.failures, sent)
     return false
@@ -149,7 +153,7 @@ function learn.accepted(b, token, sent)
   b.round_calm = b.round_calm + 1
   if b.learned_gap > 0 then
     local late = (now_us - due(b, others)) / b.learned_gap
-    if b.round_anchor >= b.round_started and late <= math.max(3, math.floor(b.learned_length / b.learned_gap + .5) / 8) then
+    if b.round_anchor >= b.round_started and late <= math.max(3, learn.burst(b) / 8) then
       b.round_paced = b.round_paced + 1
     end
   end

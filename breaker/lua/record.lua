@@ -24,9 +24,10 @@ local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_un
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_id',
   'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
--- Of a learned limit, see learn.lua. Only stored once there is one.
-local LEARNED = { 'learned_since', 'learned_step', 'learned_gap', 'learned_length', 'learned_careful', 'learned_enough', 'learned_calm',
-  'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'refused_at', 'probe_due', 'round_doubted', 'confirming', 'guess_since' }
+-- Of a learned limit, see learn.lua: instances need the first ones. Only stored once there is one.
+local LEARNED, LEARNED_SHARED = { 'learned_since', 'learned_step', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
+  'round_calm', 'refused_at', 'confirming', 'learned_gap', 'learned_length', 'learned_careful', 'learned_enough', 'learned_calm', 'probe_due',
+  'round_doubted', 'guess_since' }, 10
 local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm' } -- by each call
 
 
@@ -137,7 +138,7 @@ local function record(b)
       out[#out + 1] = '"' .. field .. '":' .. int(b[field])
     end
   end
-  for i = 1, b.learned_since > 0 and #LEARNED or 0 do
+  for i = 1, b.learned_since > 0 and LEARNED_SHARED or 0 do
     if b[LEARNED[i]] ~= 0 then
       out[#out + 1] = '"' .. LEARNED[i] .. '":' .. int(b[LEARNED[i]])
     end
