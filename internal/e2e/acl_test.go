@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -145,35 +144,6 @@ func TestLeastRightsRefuseTheRest(t *testing.T) {
 	} {
 		if err := rdb.Do(t.Context(), command...).Err(); err == nil || !redisconn.Refused(err) {
 			t.Errorf("%v: %v", command, err)
-		}
-	}
-}
-
-// Somebody who has forgotten a right is told which one.
-func TestMissingRightIsNamed(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	f := newFleet(t, s, fakeapi.Options{})
-	f.env["REDIS_URL"] = asUser{s}.URL()
-	for _, tt := range []struct {
-		without, say string
-		args         []string
-	}{
-		{"-ping", "'ping'", []string{"list"}},
-		{"-evalsha", "lacks rights: +evalsha;", []string{"enqueue", "-d", f.dest}},
-		{"-hset", "lacks rights: +hset;", []string{"enqueue", "-d", f.dest}},
-		{"-hmget", "lacks rights: +hmget;", []string{"breaker", "get", f.dest}},
-		{"-scan", "lacks rights: +scan;", []string{"doctor"}},
-		{"-publish", "lacks rights: +publish;", []string{"breaker", "trip", f.dest}},
-		{"resetkeys", "lacks rights: ~tidegate:* ~asynq:*;", []string{"enqueue", "-d", f.dest}},
-		{"resetchannels", "lacks rights: &tidegate:* &asynq:cancel;", []string{"breaker", "trip", f.dest}},
-		{"-zscan", "lacks rights: +zscan;", []string{"worker"}},
-	} {
-		s.SetUser(t, aclUser, aclPassword, append(leastRights(t), tt.without)...)
-		out, stderr, code := f.tidegate(tt.args...)
-		lines := strings.Split(strings.TrimSpace(stderr), "\n")
-		if code != 1 || !strings.Contains(lines[len(lines)-1], tt.say) || strings.Contains(out+stderr, aclPassword) {
-			t.Errorf("%s: exit %d: %s%s", tt.without, code, out, stderr)
 		}
 	}
 }

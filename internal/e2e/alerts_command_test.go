@@ -2,19 +2,13 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // tidegate alerts test sends one of each kind and says what is wrong, in words.
@@ -106,136 +100,4 @@ func (a *alerting) said(pattern string) bool {
 	return slices.ContainsFunc(a.slack.Messages(), func(m fakeslack.Message) bool {
 		return slices.ContainsFunc(m.Texts(), re.MatchString)
 	})
-}
-
-// A worker with a token that does not work says so, and publishes.
-func alertsWithABadToken(t *testing.T) {
-	a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	a.complains = true
-	a.set(map[string]string{"SLACK_BOT_TOKEN": "xoxb-wrong-wrong", "ALERT_OPEN_TOO_LONG": "1s"})
-	w := a.startWorkers(1)[0]
-	ids := a.enqueue(20)
-	a.waitCompleted(ids, 20*time.Second)
-	complaints := func() (out []string) {
-		for _, line := range w.lines() {
-			if strings.Contains(line, `"level":"ERROR"`) {
-				out = append(out, line)
-			}
-		}
-		return out
-	}
-	redistest.Await(t, 2*time.Minute, "the worker complains", func() bool { return len(complaints()) > 0 })
-	// Also while there is something to tell: PagerDuty is told, the jobs go on.
-	more := a.limit(20)
-	a.awaitPager(20*time.Second, 1)
-	a.heal()
-	a.awaitPager(20*time.Second, 2)
-	a.waitCompleted(more, 20*time.Second)
-	lines := complaints()
-	if len(lines) != 1 {
-		t.Errorf("%d lines of errors, want one:\n%s", len(lines), strings.Join(lines, "\n"))
-	}
-	for _, line := range lines {
-		if !strings.Contains(line, "Slack does not accept the bot token: check SLACK_BOT_TOKEN") {
-			t.Errorf("the worker says %s", line)
-		}
-	}
-	if strings.Contains(w.log.String(), "xoxb-wrong") {
-		t.Error("the token stands in the log")
-	}
-}
-
-// hostile is an answer that would ring everybody's phone, if it could.
-var hostile = "<!channel> <!here> <!subteam^S9999> <@U0PERSON01> <#C0ALERTS01> @here *EVILBOLD* _EVILITALIC_ `EVILCODE` " +
-	"<https://evil.example|EVILLINK> &lt;!everyone&gt; :bomb: \x00\x07\x1b[31mEVILRED\r\n> EVILQUOTE \u202eEVILBIDI\u2066 \xff\xfe " +
-	strings.Repeat("<!channel>*x* ", 100<<10/14)
-
-// limitHostile makes the API's refusals hostile.
-func (a *alerting) limitHostile() {
-	a.api.SetScript(func(int, *http.Request) *fakeapi.Answer {
-		if a.limited.Load() {
-			return &fakeapi.Answer{Status: http.StatusTooManyRequests, Body: hostile}
-		}
-		return nil
-	})
-}
-
-// What an API answers is shown, but cannot do anything in Slack.
-func alertsOfHostileAnswers(t *testing.T) {
-	a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	a.limitHostile()
-	a.startWorkers(2)
-	a.wholeIncident(40)
-	_, s := a.checkOneIncident()
-	shown := ""
-	for _, v := range s.messages[0].Versions {
-		shown += spoken("", v.Blocks)
-	}
-	if !strings.Contains(shown, "EVILBOLD") || !strings.Contains(spoken("", s.pages[0].Blocks), "EVILBOLD") {
-		t.Errorf("the answer is not shown, or not by the page:\n%s", shown)
-	}
-	for _, m := range a.slack.Messages() {
-		for _, v := range m.Versions {
-			checkHarmless(t, v.Text, v.Blocks)
-		}
-	}
-	for _, r := range a.slack.Requests() {
-		if r.Size > 40<<10 {
-			t.Errorf("a call of %s had %d bytes", r.Method, r.Size)
-		}
-	}
-	details, err := json.Marshal(a.pager.Events()[0].Payload)
-	if err != nil || len(details) > 8<<10 || !strings.Contains(string(details), "EVILBOLD") {
-		t.Errorf("PagerDuty got %d bytes: %s (%v)", len(details), details, err)
-	}
-	if text := spoken("", details); strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }) {
-		t.Errorf("PagerDuty got control characters: %q", text)
-	}
-}
-
-// checkHarmless checks that Slack finds nothing to act upon but what is ours.
-func checkHarmless(t *testing.T, text string, blocks json.RawMessage) {
-	t.Helper()
-	all := spoken(text, blocks)
-	for _, ours := range []string{"<!date^", oncall} {
-		all = strings.ReplaceAll(all, ours, "")
-	}
-	for _, bad := range []string{"<!", "<@", "<#", "@here", "@channel"} {
-		if i := strings.Index(all, bad); i >= 0 {
-			t.Errorf("a message holds %q: …%q…", bad, all[max(0, i-40):min(len(all), i+40)])
-		}
-	}
-	if !utf8.ValidString(all) || !utf8.Valid(blocks) {
-		t.Error("a message is not UTF-8")
-	}
-	for _, r := range all {
-		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
-			t.Errorf("a message holds the character %U", r)
-			break
-		}
-	}
-	var walk func(v any)
-	walk = func(v any) {
-		switch v := v.(type) {
-		case []any:
-			for _, e := range v {
-				walk(e)
-			}
-		case map[string]any:
-			if markup, _ := v["text"].(string); v["type"] == "mrkdwn" && strings.Contains(markup, "EVIL") {
-				t.Errorf("the answer stands in text that knows markup: %q", markup)
-			}
-			for _, e := range v {
-				walk(e)
-			}
-		}
-	}
-	var doc any
-	if err := json.Unmarshal(blocks, &doc); err != nil {
-		t.Errorf("blocks: %v", err)
-	}
-	walk(doc)
-	if strings.Contains(text, "EVIL") {
-		t.Errorf("the answer stands in the text, which knows markup: %q", text)
-	}
 }

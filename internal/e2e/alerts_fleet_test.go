@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -330,14 +329,6 @@ func (a *alerting) wholeIncident(n int) []string {
 	a.awaitPager(20*time.Second, 2)
 	a.settle(60 * time.Second)
 	return ids
-}
-
-// kill ends a worker as a crash does.
-func (w *worker) kill() {
-	w.t.Helper()
-	if code, _ := w.stop(syscall.SIGKILL); code != -1 {
-		w.t.Fatalf("the killed worker exited with %d", code)
-	}
 }
 
 // workerOf finds the one that calls itself host:pid.

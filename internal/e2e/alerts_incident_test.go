@@ -76,37 +76,6 @@ func alertsOutliveTheOpener(t *testing.T) {
 	a.checkOneIncident()
 }
 
-// The only worker dies when it has opened the breaker: the next one tells.
-func alertsOutliveTheOnlyWorker(t *testing.T) {
-	a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	killed := a.killOpener(a.startWorkers(1))
-	a.limit(40)
-	killed()
-	t.Logf("told before it died: %d calls of Slack; alerts: %s", a.slack.Calls("chat.postMessage"), a.alertJobs())
-	a.startWorkers(1)
-	a.wholeIncident(0)
-	a.checkOneIncident()
-}
-
-// Nobody watches when the breaker opens: the next worker tells.
-func alertsOfWhatNobodySaw(t *testing.T) {
-	a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	trip := func(d time.Duration) {
-		if _, err := breaker.Trip(t.Context(), a.rdb, a.dest, breaker.TripOptions{For: d, By: "ann", Reason: "tea"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	trip(time.Hour) // until it is told, however long workers take to start
-	a.startWorkers(2)
-	s := a.awaitSlack(20*time.Second, "the message", func(s story) bool { return len(s.messages) > 0 })
-	if text := s.messages[0].Versions[0].Text; !strings.Contains(text, "by ann (tea)") {
-		t.Errorf("the message says %q, not who opened it and why", text)
-	}
-	trip(time.Second)
-	a.wholeIncident(20)
-	a.checkOneIncident()
-}
-
 // killOpener kills the worker that opens the breaker as soon as that is known. What it
 // returns waits until it is dead.
 func (a *alerting) killOpener(workers []*worker) (killed func()) {

@@ -1,20 +1,14 @@
 package e2e
 
 import (
-	"fmt"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // post is the method that a message comes by.
@@ -26,10 +20,7 @@ const pageLate = 15 * time.Second
 // Slack is in trouble while a breaker opens, pages and closes: afterwards it is told of
 // all of it, in order, and of nothing twice. PagerDuty is told in time.
 func alertsWhileSlackIsInTrouble(t *testing.T) {
-	short, limited := 5*time.Second, 5*time.Second
-	if long {
-		short, limited = time.Minute, 30*time.Second
-	}
+	const short, limited = 5 * time.Second, 5 * time.Second
 	fault := func(f fakehttp.Fault) func(*alerting) func() {
 		return func(a *alerting) func() { return a.slack.SetFault(f) }
 	}
@@ -41,7 +32,6 @@ func alertsWhileSlackIsInTrouble(t *testing.T) {
 	}
 	rows := []row{
 		{"429 with Retry-After", limited, fault(fakehttp.RateLimited(3 * time.Second).During(limited)), 0},
-		{"503 after having acted", 0, fault(fakehttp.WithStatus(http.StatusServiceUnavailable).AfterActing().On(post).Times(3)), 3},
 		{"cut after having acted, then refuses", 2 * short, func(a *alerting) func() {
 			a.slack.SetFault(fakehttp.Dropping().AfterActing().On(post).Times(1))
 			down := make(chan func(), 1)
@@ -59,17 +49,6 @@ func alertsWhileSlackIsInTrouble(t *testing.T) {
 				}
 			}
 		}, 1},
-	}
-	if long {
-		// TestFaultsAtEachStep of alerts has all kinds without waiting.
-		rows = append(rows,
-			row{"429 without Retry-After", limited, fault(fakehttp.RateLimitedBare().During(limited)), 0},
-			row{"ok false ratelimited", limited, fault(fakehttp.WithError("ratelimited").During(limited)), 0},
-			row{"503", short, fault(fakehttp.WithStatus(http.StatusServiceUnavailable)), 0},
-			row{"cut after having acted", 0, fault(fakehttp.Dropping().AfterActing().On(post).Times(3)), 3},
-			row{"hangs after having acted", 0, fault(fakehttp.Hanging().AfterActing().On(post).Times(3)), 3},
-			row{"connection refused", short, (*alerting).slackDown, 0},
-		)
 	}
 	for _, c := range rows {
 		t.Run(c.name, func(t *testing.T) {
@@ -138,68 +117,4 @@ func (a *alerting) slackDown() (up func()) {
 			a.t.Error(err)
 		}
 	}
-}
-
-// The worker that posts dies between Slack's acceptance and its answer: the others find
-// the message and post no second one.
-func alertsOutliveWhoDelivers(t *testing.T) {
-	a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	workers := a.startWorkers(3)
-	lift := a.slack.SetFault(fakehttp.Hanging().AfterActing().On(post).Times(1))
-	defer lift()
-	ids := a.limit(40)
-	a.awaitSlack(20*time.Second, "the message", func(s story) bool { return len(s.messages) == 1 })
-	victim := workerOf(t, workers, a.deliverer())
-	victim.kill()
-	killed := time.Now()
-	a.wholeIncidentOf(ids)
-	if !long {
-		// The alert that it had in hand would be found lost within two minutes.
-		lost := a.ageLeasesOf(victim.pid(), store.AlertsDestination)
-		if len(lost) != 1 {
-			t.Fatalf("the dead worker had %q in hand, want one alert", lost)
-		}
-		a.startWorkers(1)
-		redistest.Await(t, 2*time.Minute, "the alert comes back", func() bool {
-			a.hurry(store.AlertsDestination)
-			return a.job(lost[0]).Status.Final()
-		})
-	}
-	a.settle(150 * time.Second)
-	_, s := a.checkOneIncident()
-	t.Logf("the page came %s after the death of who had posted the message", s.pages[0].PostedAt.Sub(killed).Round(time.Millisecond))
-}
-
-// deliverer is the worker that has the opening in hand for Slack.
-func (a *alerting) deliverer() string {
-	a.t.Helper()
-	var by []string
-	redistest.Await(a.t, 2*time.Minute, "a worker notifies Slack", func() bool {
-		page, err := a.client.List(a.t.Context(), jobs.ListOptions{Filter: jobs.Filter{
-			Destination: store.AlertsDestination, Statuses: []jobs.Status{jobs.Running},
-		}})
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		by = nil
-		for _, j := range page.Items {
-			if full, err := a.client.Get(a.t.Context(), j.ID); err == nil && full.Status == jobs.Running {
-				by = append(by, full.Worker)
-			}
-		}
-		slices.Sort(by)
-		by = slices.Compact(by)
-		return len(by) == 1
-	})
-	return by[0]
-}
-
-// wholeIncidentOf is the rest of wholeIncident once the message is there.
-func (a *alerting) wholeIncidentOf(ids []string) {
-	a.t.Helper()
-	a.awaitSlack(90*time.Second, "the page", func(s story) bool { return len(s.pages) > 0 })
-	a.awaitPager(20*time.Second, 1)
-	a.heal()
-	a.awaitSlack(90*time.Second, fmt.Sprintf("the recovery, of %d jobs", len(ids)), func(s story) bool { return len(s.replies) > 0 })
-	a.awaitPager(20*time.Second, 2)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,48 +114,13 @@ func TestFleetSharesOneBreaker(t *testing.T) {
 	t.Logf("%d jobs, %d calls, %d refused, %d openings, %d probes, %d reschedules", n, len(receipts), wasted, openings, probes, rescheduled)
 }
 
-// With 50,000 jobs waiting, the first probe starts as soon as the cooldown ends, and not when
-// workers look next, which they do each second. A busy machine makes probes late, so the
-// quickest quarter of them counts.
-func TestProbeStartsAtOnce(t *testing.T) {
+// Three workers of ten calls each keep to the five that the API allows at once.
+func TestFleetConcurrency(t *testing.T) {
 	t.Parallel()
-	const n, openings, bound = 50000, 20, 150 * time.Millisecond
-	f := newFleet(t, redistest.Start(t), fakeapi.Options{Light: true})
-	f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "600000" // no probe until the next trip
-	f.api.SetScript(nil)
-	trip := func() {
-		_, stderr, code := f.tidegate("breaker", "trip", f.dest, "--for", "300ms", "--reason", "measuring")
-		if code != 0 {
-			t.Fatalf("trip: exit %d: %s", code, stderr)
-		}
-	}
-	f.enqueue(n)
-	var lates []time.Duration
-	for i := range openings {
-		f.api.Reset()
-		f.api.Queue(fakeapi.Answer{Status: 429})
-		trip()
-		if i == 0 {
-			f.start()
-			f.start()
-		}
-		redistest.Await(t, 2*time.Minute, "a probe", func() bool { return f.api.Stats().Limited > 0 })
-		// Its 429 opens the breaker again, so that it is the only call.
-		var opened breaker.Event
-		for _, e := range f.history() {
-			if e.To == breaker.Open && e.Cause == breaker.CauseManual {
-				opened = e
-			}
-		}
-		late := f.api.Receipts()[0].At.Sub(opened.OpenUntil)
-		if late < 0 {
-			t.Errorf("opening %d: the probe came %s before the end of the cooldown", i, -late)
-		}
-		lates = append(lates, late)
-	}
-	slices.Sort(lates)
-	t.Logf("probes came so late after the end of the cooldown: %s", lates)
-	if late := lates[openings/4]; late > bound {
-		t.Errorf("three of four probes came more than %s after the end of the cooldown, want at most %s", late, bound)
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 50 * time.Millisecond})
+	f.env["DESTINATION_0_FLEET_CONCURRENCY"] = "5"
+	f.publishAll(100, 3, time.Minute)
+	if s := f.api.Stats(); s.MaxInFlight != 5 {
+		t.Errorf("%d calls were in flight at once, want 5", s.MaxInFlight)
 	}
 }

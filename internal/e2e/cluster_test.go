@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // scattered returns names of n destinations whose queues lie on the masters in turn.
@@ -70,50 +67,4 @@ func TestMasterOfAClusterIsKilled(t *testing.T) {
 			c.AwaitOwner(t, store.PendingKey(store.DefaultNamespace.Queue(names[1], store.Default)), victim, 30*time.Second)
 		}
 	}})
-}
-
-// A slot moves from node to node while workers publish what lies in it: nothing is
-// lost, nothing is sent twice, and there is nothing to repair.
-func TestSlotMovesWhilePublishing(t *testing.T) {
-	t.Parallel()
-	const waiting = 5000 // that the move has more to do
-	c := redistest.StartCluster(t)
-	names := scattered(t, c, 3)
-	w := newWide(t, c, names)
-	w.api.SetLatency(30 * time.Millisecond)
-	w.rdb = open(t, c.URL())
-	var err error
-	if w.client, err = jobs.NewClient(w.rdb, jobs.WithDestinations(names...), jobs.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
-		t.Fatal(err)
-	}
-	var specs []*jobs.Spec
-	for i := range waiting {
-		specs = append(specs, jobs.New(w.dest, i, jobs.Delay(time.Hour)))
-	}
-	w.enqueueSpecs(specs)
-	w.start()
-	w.start()
-	p := produce(w, w.dests, 3)
-	w.waitAccepted(100, 20*time.Second)
-	for _, key := range []string{
-		store.PendingKey(store.DefaultNamespace.Queue(w.dest, store.Default)), "tidegate:{" + w.dest + "}:breaker",
-	} {
-		to := c.Nodes()[0]
-		if c.Owner(key) == to {
-			to = c.Nodes()[1]
-		}
-		began := time.Now()
-		moved := c.MoveSlot(t, key, to, 10, nil)
-		t.Logf("%d keys moved in %s", moved, time.Since(began).Round(time.Millisecond))
-		w.waitAccepted(w.api.Stats().Accepted+100, 20*time.Second)
-	}
-	var ids []string
-	for _, a := range p.finish() {
-		ids = append(ids, a.id)
-	}
-	w.waitCompleted(ids, 20*time.Second)
-	w.exactlyOnce(ids)
-	if out := w.say("doctor"); !strings.Contains(out, "all is well") {
-		t.Errorf("the doctor says:\n%s", out)
-	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -126,32 +125,6 @@ func TestRedisAwayForTenSeconds(t *testing.T) {
 	t.Logf("calls finished during the outage: %d; log lines of worker 0: %d", during.Accepted-atStop.Accepted+atStop.InFlight, len(ws[0].lines())-before[0])
 }
 
-// SIGTERM under load, one worker after the other: every call that was begun is
-// finished, nothing is sent twice, nothing is lost.
-func TestSIGTERMUnderLoad(t *testing.T) {
-	t.Parallel()
-	const n = 150
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 300 * time.Millisecond})
-	first, second := f.start(), f.start()
-	ids := f.enqueue(n)
-	f.waitAccepted(20, 20*time.Second)
-	for _, w := range []*worker{first, second} {
-		replacement := f.start()
-		code, took := w.stop(syscall.SIGTERM)
-		if code != 0 || took >= 5*time.Second+delays() { // SHUTDOWN_TIMEOUT
-			t.Errorf("exit code %d after %s; calls take 300 ms", code, took)
-		}
-		_ = replacement
-	}
-	f.waitCompleted(ids, 60*time.Second)
-	f.exactlyOnce(ids)
-	for _, r := range f.api.Receipts() {
-		if r.Gone {
-			t.Errorf("the call for %s was cut", r.Key)
-		}
-	}
-}
-
 // SIGHUP, as of a terminal that is closed, stops a worker as SIGTERM does: calls in
 // flight finish.
 func TestSIGHUPDrains(t *testing.T) {
@@ -168,32 +141,5 @@ func TestSIGHUPDrains(t *testing.T) {
 	if got := f.job(ids[0]); got.Status != jobs.Completed {
 		t.Errorf("the job in flight is %s, want completed", got.Status)
 	}
-	f.exactlyOnce(ids)
-}
-
-// SIGTERM while the gate waits touches nothing.
-func TestSIGTERMWhileOpen(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
-	if _, stderr, code := f.tidegate("breaker", "trip", f.dest); code != 0 {
-		t.Fatalf("trip: exit %d: %s", code, stderr)
-	}
-	w := f.start()
-	ids := f.enqueue(5)
-	code, took := w.stop(syscall.SIGTERM)
-	if code != 0 || took > 20*time.Second {
-		t.Errorf("exit code %d after %s", code, took)
-	}
-	if s := f.api.Stats(); s.Calls != 0 {
-		t.Errorf("%d calls were made while the breaker was open", s.Calls)
-	}
-	if f.state() != breaker.Open {
-		t.Errorf("the breaker is %s", f.state())
-	}
-	if _, stderr, code := f.tidegate("breaker", "reset", f.dest); code != 0 {
-		t.Fatalf("reset: exit %d: %s", code, stderr)
-	}
-	f.start()
-	f.waitCompleted(ids, 20*time.Second)
 	f.exactlyOnce(ids)
 }

@@ -26,7 +26,7 @@ import (
 // before the tests that hold instants to milliseconds.
 func TestKillsLeaveNoJobWaiting(t *testing.T) {
 	t.Parallel()
-	const rounds, perRound, workers = 20, 10, 3
+	const rounds, perRound, workers = 8, 10, 3
 	f := newFleet(t, redistest.Start(t), fakeapi.Options{
 		Light: true, LatencyFunc: func(int, int) time.Duration { return time.Duration(rand.IntN(20)) * time.Millisecond },
 	})

@@ -327,6 +327,11 @@ func featureAlerts(t *testing.T, w *wide) {
 	}
 }
 
+// isOver says whether a message reports something that has ended.
+func isOver(m fakeslack.Message) bool {
+	return strings.Contains(m.Text, " has recovered after ") || strings.Contains(m.Text, " was closed by hand after ")
+}
+
 // A destination with a rate of its own gets its calls spread over time, by two workers
 // together.
 func featureRate(t *testing.T, w *wide) {

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,12 +41,6 @@ type tests func() int
 func (t tests) Run() int { return t() }
 
 func run(m *testing.M) int {
-	if role := os.Getenv(herdVariable); role != "" {
-		return herdMember(role)
-	}
-	if addr := os.Getenv(pingVariable); addr != "" {
-		return pingRedis(addr)
-	}
 	dir, err := os.MkdirTemp("", "tidegate-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -349,4 +344,44 @@ func (f *fleet) tidegate(args ...string) (stdout, stderr string, code int) {
 		f.t.Fatal(err)
 	}
 	return out.String(), errs.String(), code
+}
+
+// enqueueSpecs enqueues jobs in their order and returns their ids.
+func (f *fleet) enqueueSpecs(specs []*jobs.Spec) []string {
+	f.t.Helper()
+	var ids []string
+	for some := range slices.Chunk(specs, 10_000) {
+		results, err := f.client.EnqueueMany(context.Background(), some)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				f.t.Fatal(r.Err)
+			}
+			ids = append(ids, r.Job.ID)
+		}
+	}
+	return ids
+}
+
+func (f *fleet) job(id string) *jobs.Job {
+	f.t.Helper()
+	j, err := f.client.Get(context.Background(), id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return j
+}
+
+// trip opens the destination's breaker, or that of a key.
+func (f *fleet) trip(length time.Duration, key ...string) {
+	f.t.Helper()
+	name := f.dest
+	for _, k := range key {
+		name += "/" + k
+	}
+	if _, err := breaker.Trip(context.Background(), f.rdb, name, breaker.TripOptions{For: length}); err != nil {
+		f.t.Fatal(err)
+	}
 }

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -175,92 +173,4 @@ func TestGlobalLimitStopsAllKeys(t *testing.T) {
 		}
 	}
 	t.Logf("%d calls, %d refused", f.api.Stats().Calls, f.api.Stats().Limited)
-}
-
-// A trip of the destination holds the jobs of all keys and none; a trip of a key holds
-// that key's.
-func TestTripHoldsTheKeysUnderIt(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
-	f.withTokens("alice", "bob")
-	f.start()
-	f.start()
-	command := func(args ...string) {
-		t.Helper()
-		if _, stderr, code := f.tidegate(args...); code != 0 {
-			t.Fatalf("%v: exit %d: %s", args, code, stderr)
-		}
-	}
-	// A view that is a second old would do as an excuse.
-	settled := func() { <-time.After(propagation()) }
-
-	command("breaker", "trip", f.dest+"/alice", "--reason", "tea")
-	settled()
-	alices := f.enqueue(5, jobs.Key("alice"))
-	others := slices.Concat(f.enqueue(5, jobs.Key("bob")), f.enqueue(5))
-	f.waitCompleted(others, 5*time.Second)
-	if calls := f.callsOf("alice"); len(calls) != 0 {
-		t.Errorf("%d calls for alice, who was tripped", len(calls))
-	}
-
-	command("breaker", "trip", f.dest)
-	settled()
-	before := f.api.Stats().Calls
-	more := slices.Concat(f.enqueue(5, jobs.Key("bob")), f.enqueue(5))
-	command("breaker", "reset", f.dest+"/alice")
-	<-time.After(1500 * time.Millisecond) // the time in which nothing is to happen
-	if got := f.api.Stats().Calls - before; got != 0 {
-		t.Errorf("%d calls while the destination was tripped", got)
-	}
-
-	command("breaker", "reset", f.dest)
-	f.waitCompleted(slices.Concat(alices, more), 10*time.Second)
-	f.exactlyOnce(slices.Concat(alices, others, more))
-}
-
-// 20 keys meet one limit of the API, which does not say whose it is.
-func TestLimitThatAllKeysMeet(t *testing.T) {
-	t.Parallel()
-	const keys, each, quota, window = 20, 12, 40, 3 * time.Second
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Limiter: fakeapi.FixedWindow{Quota: quota, Window: window}, Latency: 30 * time.Millisecond})
-	f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "1000"
-	var ids []string
-	for range each {
-		for k := range keys {
-			ids = append(ids, f.enqueue(1, jobs.Key(fmt.Sprint("user-", k)))...)
-		}
-	}
-	began := time.Now()
-	for range 3 {
-		f.start()
-	}
-	f.waitAccepted(len(ids), 3*time.Minute)
-	took := time.Since(began)
-	f.waitCompleted(ids, 10*time.Second)
-	f.exactlyOnce(ids)
-	var known time.Time // the limit: its first two windows have opened the breaker
-	openings := 0
-	for _, e := range f.history() {
-		if e.From == breaker.Closed {
-			openings++
-		}
-		if e.To == breaker.HalfOpen && openings == 2 && known.IsZero() {
-			known = e.At
-		}
-	}
-	if known.IsZero() {
-		t.Fatalf("the destination's breaker has opened %d times", openings)
-	}
-	learned := 0 // refused calls since then
-	for _, r := range f.api.Receipts() {
-		if r.Status == http.StatusTooManyRequests && r.At.After(known) {
-			learned++
-		}
-	}
-	windows := int(began.Add(took).Sub(known)/window) + 1
-	// Usually about 60, of which 7 since then; 35 more for a guess that a new window ends, and 360 without guesses.
-	if refused := f.api.Stats().Limited; refused > 100 || learned > 5*windows {
-		t.Errorf("%d calls were refused, want at most 100; %d of them in the %d windows since the limit was known, want at most 5 in each", refused, learned, windows)
-	}
-	t.Logf("took %v; %d calls refused, %d of them in the %d windows since the limit was known", took.Round(time.Millisecond), f.api.Stats().Limited, learned, windows)
 }

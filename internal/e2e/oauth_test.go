@@ -14,17 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakeoauth"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -87,71 +83,6 @@ func (s *signedIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.accepted[r.Header.Get("Idempotency-Key")]++
-}
-
-// Access tokens of seconds, three processes, jobs all the time: each token is renewed once, no
-// job fails, and no call has a token that has ended.
-func TestOneRenewalInTheFleet(t *testing.T) {
-	t.Parallel()
-	s := newSignedIn(newFleet(t, redistest.Start(t), fakeapi.Options{}), 4*time.Second, "alice")
-	workers := []*worker{s.start(), s.start(), s.start()}
-	var ids []string
-	for until := time.Now().Add(14 * time.Second); time.Now().Before(until); {
-		batch := s.enqueue(20, jobs.Key("alice"))
-		s.waitCompleted(batch, 30*time.Second)
-		ids = append(ids, batch...)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range ids {
-		if n := s.accepted[id]; n != 1 {
-			t.Errorf("job %s was accepted %d times", id, n)
-		}
-	}
-	// 14 s of tokens that are renewed after 3.2 s, and at the latest when they end.
-	renewals := s.oauth.Renewals("alice")
-	if calls := s.oauth.Calls(); calls != renewals || calls < 4 || calls > 6 {
-		t.Errorf("%d calls of the token server gave %d tokens in 14 s, want 4 to 6", calls, renewals)
-	}
-	if len(s.refused) > 0 {
-		t.Errorf("calls with tokens that have ended: %v", s.refused)
-	}
-	for _, w := range workers {
-		if text := w.log.String(); strings.Contains(text, "access-") || strings.Contains(text, "refresh-alice") || strings.Contains(text, fakeoauth.ClientSecret) {
-			t.Errorf("the log has a secret:\n%s", text)
-		}
-	}
-}
-
-// A process that is killed while it renews a token: another one does when its lease ends. The
-// refresh token is not lost, whether or not the server has replaced it already.
-func TestKilledRefresher(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]fakehttp.Fault{"before it is replaced": fakehttp.Hanging(), "after it is replaced": fakehttp.Hanging().AfterActing()} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSignedIn(newFleet(t, redistest.Start(t), fakeapi.Options{}), time.Hour, "alice")
-			s.oauth.SetFault(fault.Times(1))
-			killed := s.start()
-			ids := s.enqueue(1, jobs.Key("alice"))
-			redistest.Await(t, 2*time.Minute, "the renewal begins", func() bool { return s.oauth.Calls() == 1 })
-			killed.stop(syscall.SIGKILL)
-			began := time.Now()
-			s.start()
-			s.start()
-			ids = append(ids, s.enqueue(5, jobs.Key("alice"))...)
-			s.waitCompleted(ids[1:], 40*time.Second)
-			if took := time.Since(began); took > 50*time.Second {
-				t.Errorf("the renewal was taken over after %s", took)
-			}
-			if n := s.oauth.Calls(); n != 2 {
-				t.Errorf("%d calls of the token server, want that of the killed process and one more", n)
-			}
-			// The rotated refresh token is the one that counts from here on.
-			s.oauth.RevokeAccess("alice")
-			s.waitCompleted(s.enqueue(5, jobs.Key("alice")), 40*time.Second)
-		})
-	}
 }
 
 // art is an API like DeviantArt's: it takes uploads, publishes each of them, and lets a user make a

@@ -7,15 +7,6 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-// The master behind Sentinels is killed while workers publish.
-func TestMasterBehindSentinelsIsKilled(t *testing.T) {
-	t.Parallel()
-	// One replica: on a busy machine Sentinels might replace the new master by a
-	// second one, and that loses what was written meanwhile.
-	s := redistest.StartSentinel(t, 1)
-	masterIsKilled(t, behind(t, s))
-}
-
 // behind is a failover by Sentinels.
 func behind(t *testing.T, s *redistest.Sentinel) failover {
 	return failover{

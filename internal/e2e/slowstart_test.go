@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"net/http"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -77,55 +75,4 @@ func checkSlowStart(t *testing.T, receipts []fakeapi.Receipt, most int) {
 			t.Errorf("call %d makes %d in flight after %d successes; %d are allowed", i+2, r.InFlight, succeeded-1, allowed)
 		}
 	}
-}
-
-// A refusal in the slow start opens the breaker at once, with the next cooldown.
-func TestRefusalInSlowStartReopens(t *testing.T) {
-	t.Parallel()
-	const n, workers, refused = 100, 3, 6 // the sixth call finds 4 allowed
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 100 * time.Millisecond})
-	f.env["CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER"] = "2"
-	f.env["CIRCUIT_BREAKER_COOLDOWN_JITTER"] = "0"
-	f.api.SetScript(func(n int, _ *http.Request) *fakeapi.Answer {
-		if n == refused {
-			return &fakeapi.Answer{Status: http.StatusTooManyRequests}
-		}
-		return nil
-	})
-	f.trip(300 * time.Millisecond)
-	ids := f.enqueue(n)
-	for range workers {
-		f.start()
-	}
-	f.waitCompleted(ids, 30*time.Second)
-	f.exactlyOnce(ids)
-	if got := f.api.Stats().Limited; got != 1 {
-		t.Errorf("%d calls were refused, want 1", got)
-	}
-	var reopened breaker.Event
-	for _, e := range f.history() {
-		if e.To == breaker.Open && e.From == breaker.Closed && e.Cause == breaker.CauseRamp {
-			reopened = e
-		}
-	}
-	if want := 1400 * time.Millisecond; reopened.OpenUntil.Sub(reopened.At).Round(10*time.Millisecond) != want {
-		t.Fatalf("the refusal led to %+v, want an opening for %s: a cooldown that has grown", reopened, want)
-	}
-	receipts := f.api.Receipts()
-	if late := reopened.At.Sub(receipts[refused-1].Done); late > propagation() {
-		t.Errorf("it opened %s after the refusal", late)
-	}
-	probe := slices.IndexFunc(receipts, func(r fakeapi.Receipt) bool { return !r.At.Before(reopened.OpenUntil) })
-	begun := 0 // before the opening was known
-	for _, r := range receipts[:probe] {
-		if late := r.At.Sub(reopened.At); late > propagation() {
-			t.Errorf("a call arrived %s after the opening", late)
-		} else if late > 0 {
-			begun++
-		}
-	}
-	if begun > 8 {
-		t.Errorf("%d calls arrived after the opening, want those in flight at most", begun)
-	}
-	checkSlowStart(t, receipts[probe:], workers*10)
 }

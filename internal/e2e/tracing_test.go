@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -127,62 +126,5 @@ func TestTracingFromTheCommandToTheEnd(t *testing.T) {
 		if code != 0 || strings.Contains(strings.ToLower(out), "trace") {
 			t.Errorf("%v: exit %d, %s", args, code, out)
 		}
-	}
-}
-
-// A collector that hangs, or that nobody runs, costs publishing nothing, is told of once,
-// and keeps neither a command nor a worker from ending.
-func TestTracingWithoutACollector(t *testing.T) {
-	t.Parallel()
-	for _, hangs := range []bool{true, false} {
-		name := "nobody there"
-		if hangs {
-			name = "hangs"
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := telemetrytest.Start(t)
-			c.Hang(t)
-			f := newFleet(t, redistest.Start(t), fakeapi.Options{})
-			traced(f, c)
-			if !hangs {
-				f.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:1"
-			}
-			began := time.Now()
-			out, stderr, code := f.tidegate("enqueue", "--destination", f.dest, "--payload", "1", "-o", "json")
-			if code != 0 || time.Since(began) > 40*time.Second {
-				t.Errorf("enqueue: exit %d after %s: %s%s", code, time.Since(began), out, stderr)
-			}
-			if n := strings.Count(stderr, "\n"); n != 1 || !strings.Contains(stderr, "spans") || strings.Contains(stderr, "canary") {
-				t.Errorf("enqueue says %q, want one line of the spans", stderr)
-			}
-			w := f.start()
-			ids := f.enqueue(1500) // more spans than the queue of the exporter holds
-			f.waitAccepted(1501, 30*time.Second)
-			f.waitCompleted(ids, 10*time.Second)
-			code, took := w.stop(syscall.SIGTERM)
-			if code != 0 || took > 40*time.Second {
-				t.Errorf("the worker stopped with %d after %s, want 0 within 5 s and a little", code, took)
-			}
-			t.Logf("stopped after %s", took)
-			if n := strings.Count(w.log.String(), "tracing"); n != 1 || strings.Contains(w.log.String(), "canary") {
-				t.Errorf("%d lines on tracing, want 1: %s", n, w.log)
-			}
-		})
-	}
-}
-
-// Without an OTEL_ variable nothing of tracing is written into jobs.
-func TestNoTracingByDefault(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, redistest.Start(t), fakeapi.Options{})
-	out, stderr, code := f.tidegate("enqueue", "--destination", f.dest, "--payload", "1", "-o", "json")
-	var job jobs.Job
-	if err := json.Unmarshal([]byte(out), &job); err != nil || code != 0 || stderr != "" {
-		t.Fatalf("exit %d, %v: %s", code, err, stderr)
-	}
-	j, err := f.client.Get(context.Background(), job.ID)
-	if err != nil || j.Trace != nil {
-		t.Errorf("%v: trace %v, want none", err, j.Trace)
 	}
 }
