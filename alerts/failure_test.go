@@ -11,7 +11,7 @@ import (
 	slackapi "github.com/slack-go/slack"
 
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 
 func only(list []string, part string) []string {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakepager"
+	"github.com/tidegate/tidegate/internal/testkit/fakepager"
 )
 
 // Thirty keys are limited within seconds: that is one message, which follows them, and

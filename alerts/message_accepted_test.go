@@ -6,8 +6,8 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/alerts/slack"
-	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // Slack's rules for blocks, as the fake has them, accept all messages: the examples,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/slack-go/slack"
 
-	"github.com/tidegate/tidegate/internal/slackpreview"
+	"github.com/tidegate/tidegate/internal/testkit/slackpreview"
 )
 
 // updateFiles writes testdata and docs/images/alerts anew: go generate ./alerts

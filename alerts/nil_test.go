@@ -7,7 +7,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts"
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 func TestNilArgumentsAreRefused(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakepager"
+	"github.com/tidegate/tidegate/internal/testkit/fakepager"
 )
 
 func withoutSlack(o *setup) { o.Slack.Token, o.Slack.Channel = "", "" }

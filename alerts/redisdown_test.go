@@ -10,7 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 
 // redisHarness is some workers that ask a Redis which is lost when the test says so.

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/markdown"
-	"github.com/tidegate/tidegate/internal/quota"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/markdown"
+	"github.com/tidegate/tidegate/internal/testkit/quota"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 var limitsOnly = flags.String("limits.only", "", "TestLimits: play the models whose name has this in it, and print them")

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/tidegate/tidegate/internal/quota"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/quota"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // Whatever an API answers that announces no limit, whichever calls are lost and however the

@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/quota"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/quota"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // A simulation plays one run of a model in virtual time: callers of several instances, their

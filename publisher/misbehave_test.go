@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/logging/loggingtest"
+	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

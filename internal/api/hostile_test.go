@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // unknownParents is a job with n parents that do not exist.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // update makes TestOpenAPI write the document instead of comparing it.

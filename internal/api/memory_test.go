@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 

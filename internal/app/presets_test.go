@@ -16,7 +16,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/presets"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/publishertest"

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) {

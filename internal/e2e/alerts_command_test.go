@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/fakepager"
-	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/fakepager"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 
 // tidegate alerts test sends one of each kind and says what is wrong, in words.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // scattered returns names of n destinations whose queues lie on the masters in turn.

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakeoauth"
-	"github.com/tidegate/tidegate/internal/fakepager"
-	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/fakeoauth"
+	"github.com/tidegate/tidegate/internal/testkit/fakepager"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // behind is a failover by Sentinels.

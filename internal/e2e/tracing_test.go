@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/internal/telemetry/telemetrytest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/telemetrytest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

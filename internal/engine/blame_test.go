@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // fleet plays workers that die one after the other.

@@ -8,8 +8,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/health"
-	"github.com/tidegate/tidegate/internal/logging/loggingtest"
+	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/fakeoauth"
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/fakeoauth"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 const late = "a rotated refresh token is on no replica of Redis yet"

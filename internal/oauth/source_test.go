@@ -23,10 +23,10 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakeoauth"
 	"github.com/tidegate/tidegate/internal/oauth"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/seal"
+	"github.com/tidegate/tidegate/internal/testkit/fakeoauth"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/publishertest"

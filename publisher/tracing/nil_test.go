@@ -3,7 +3,7 @@ package tracing_test
 import (
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/publisher/tracing"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakepager"
+	"github.com/tidegate/tidegate/internal/testkit/fakepager"
 )
 
 // start runs a Pager until the test's end.

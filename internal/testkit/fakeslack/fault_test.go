@@ -13,7 +13,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/tidegate/tidegate/internal/fakehttp"
-	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 
 func tryPost(ctx context.Context, c *slack.Client) error {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 
 // asOf is Tuesday, 14 November 2023, 22:13:20 UTC: 23:13:20 in Berlin.
