@@ -41,7 +41,12 @@ test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI do
 	trap 'kill $$beside 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	status=0; $(MAKE) --no-print-directory test-race || status=$$?; \
 	wait $$beside || { echo 'lint, test-client or test-bench has failed: see above' >&2; exit 1; }; \
+	scripts/count.sh; \
 	exit $$status
+
+.PHONY: count
+count: ## Count the lines of product and tests, and the words of the documents; ARGS=-v: of each package
+	@scripts/count.sh $(ARGS)
 
 SIMULATION := ^(TestLimits|TestHintsWasteFewCalls|TestSimulationIsRepeatable|TestUnannouncedLimitsKeepTheRules)$$
 
