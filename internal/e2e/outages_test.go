@@ -70,7 +70,7 @@ func down(status int, path string, length time.Duration) func(time.Time, string)
 }
 
 // Two workers lose no job to a limiter that does not answer 429, or to an API that is down, and
-// make few calls into the outage. docs/breaker.md has the table of the long form.
+// make few calls into the outage.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const workers, concurrency, threshold = 2, 5, 10
