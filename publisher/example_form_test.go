@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/hint"
@@ -59,7 +57,7 @@ func (f formPublisher) Publish(ctx context.Context, job *jobs.Job) error {
 	return nil
 }
 
-// A publisher in Go sends what the HTTP destination does not, here a form, and reads the body
+// A handler in Go sends what the HTTP destination does not, here a form, and reads the body
 // of a 403 to tell a limit from a missing permission.
 func ExampleHandler_form() {
 	const limit, permission = "secondary rate limit", "resource not accessible"
@@ -85,22 +83,4 @@ func ExampleHandler_form() {
 	// rescheduled by 1s, counts against the breaker: rate limited
 	// Noon sky noon
 	// failed: a permission is missing
-}
-
-// docs/hints.md shows this file's publisher.
-func TestDocumentedPublisher(t *testing.T) {
-	t.Parallel()
-	documented, err := os.ReadFile("../docs/hints.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("example_form_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, found := strings.Cut(string(documented), "```go\ntype formPublisher")
-	block, _, ended := strings.Cut(block, "```")
-	if !found || !ended || !strings.Contains(string(source), "\n\ntype formPublisher"+block+"\n") {
-		t.Errorf("docs/hints.md does not show type formPublisher of this file as it is:\n%s", block)
-	}
 }
