@@ -24,10 +24,13 @@ func (c *cell) middle() outcome {
 }
 
 func reportPublishing(cells []*cell, runs, parallel int) string {
-	rows := [][]string{{"API", "hints", "", "time", "efficiency", "wasted calls", "a window, later", "deferred", "round trips to Redis per job", "commands", "archived"}}
+	rows := [][]string{{"API", "", "time", "efficiency", "wasted calls", "a window, later", "deferred", "round trips to Redis per job", "commands"}}
 	lost, twice := 0, 0
 	for _, c := range cells {
-		o := c.middle()
+		o, api := c.middle(), c.api.name
+		if c.hints {
+			api += ", hints"
+		}
 		time, ratio := fmt.Sprintf("%.1f s", o.took.Seconds()), fmt.Sprintf("%.2f", c.api.ideal().Seconds()/o.took.Seconds())
 		if !o.done(c.jobs) {
 			time, ratio = fmt.Sprintf("%d of %d in %.0f s", o.published, c.jobs, patience.Seconds()), "–"
@@ -36,20 +39,19 @@ func reportPublishing(cells []*cell, runs, parallel int) string {
 			return median(c.runs, func(o outcome) float64 { return figure(o) / float64(max(1, o.published)) })
 		}
 		rows = append(rows, []string{
-			c.api.name, yesNo(c.hints), c.contender.name, time, ratio,
+			api, c.contender.name, time, ratio,
 			number(median(c.runs, func(o outcome) float64 { return float64(o.wasted) })),
 			strconv.FormatFloat(median(c.runs, func(o outcome) float64 { return o.lateWaste }), 'f', 1, 64),
 			number(median(c.runs, func(o outcome) float64 { return float64(o.deferred) })),
 			number(perJob(func(o outcome) float64 { return float64(o.trips) })),
 			number(perJob(func(o outcome) float64 { return float64(o.commands) })),
-			number(median(c.runs, func(o outcome) float64 { return float64(o.archived) })),
 		})
 		for _, o := range c.runs {
 			lost += int(o.archived)
 			twice += o.twice
 		}
 	}
-	return table(3, rows) + fmt.Sprintf(`
+	return table(2, rows) + fmt.Sprintf(`
 Runs of each: %d, %d at a time; medians. %d jobs archived and %d published twice in all runs.
 `, runs, parallel, lost, twice)
 }
