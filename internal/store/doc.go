@@ -1,5 +1,5 @@
 // Package store keeps jobs in Redis: the keys, fields and scripts of a job's life. What a
-// worker does with the job that it runs is internal/asynqx's.
+// worker does with the job that it runs is internal/engine's.
 //
 // A job is asynq's own task hash (asynq:{<queue>}:t:<id>). The headers of asynq's message
 // hold what never changes after the enqueue; fields of ours, beside asynq's, hold what
