@@ -235,8 +235,6 @@ func TestLimitOfAllIsNotBlamed(t *testing.T) {
 	}
 	for name, o := range map[string]fakeapi.Options{
 		"a window":             {Limiter: fakeapi.FixedWindow{Quota: 20, Window: time.Second}},
-		"a window and a hint":  {Limiter: fakeapi.FixedWindow{Quota: 20, Window: time.Second}, Hints: fakeapi.RetryAfter},
-		"a small window":       {Limiter: fakeapi.FixedWindow{Quota: 3, Window: 200 * time.Millisecond}},
 		"sliding":              {Limiter: fakeapi.SlidingWindow{Quota: 10, Window: 500 * time.Millisecond}},
 		"one call, and a hint": {Limiter: fakeapi.FixedWindow{Quota: 1, Window: 50 * time.Millisecond}, Hints: fakeapi.RetryAfter},
 	} {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,52 +31,6 @@ func httpTo(t *testing.T, api *fakeapi.API) *publisher.HTTP {
 	}
 	t.Cleanup(func() { _ = h.Close() })
 	return h
-}
-
-// transitions is a breaker's history without times.
-func (b *fixture) transitions() string {
-	var parts []string
-	for _, e := range b.breakerHistory() {
-		parts = append(parts, fmt.Sprintf("%s→%s %s", e.From, e.To, e.Cause))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// After one 429 a backlog that begins with a hundred jobs which the API does not
-// accept is through after one probe: a 422 was let in, so the limit is gone.
-func TestBacklogOfBadJobsIsThroughAfterOneProbe(t *testing.T) {
-	t.Parallel()
-	const bad, good = 100, 20
-	b := newFixture(t)
-	api := fakeapi.New(fakeapi.Options{Script: func(n int, _ *http.Request) *fakeapi.Answer {
-		switch {
-		case n == 1:
-			return &fakeapi.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}}}
-		case n <= 1+bad:
-			return &fakeapi.Answer{Status: http.StatusUnprocessableEntity}
-		}
-		return nil
-	}})
-	b.enqueueMany(bad + good)
-	b.run(b.options(), httpTo(t, api).Publish, publisher.Concurrency(4),
-		rules(time.Hour))
-	results := map[string]int{}
-	for results[publisher.Completed]+results[publisher.FailedFinal] < bad+good {
-		results[b.event().Result]++
-	}
-	if results[publisher.FailedFinal] != bad || results[publisher.Completed] != good {
-		t.Errorf("jobs ended: %v; want %d completed, %d failed", results, good, bad)
-	}
-	// A call more for each that was in flight when the limit was reached.
-	if n := len(api.Receipts()); n != 1+bad+good {
-		t.Errorf("%d calls, want %d", n, 1+bad+good)
-	}
-	if got, want := b.transitions(), "CLOSED→OPEN hint; OPEN→HALF_OPEN cooldown; HALF_OPEN→CLOSED success"; got != want {
-		t.Errorf("the breaker went %s, want %s", got, want)
-	}
-	if s := b.breaker(); s.SlowStart != 0 {
-		t.Errorf("after %d answers the slow start is at %d", bad+good, s.SlowStart)
-	}
 }
 
 // What the answer to a probe says of the limit, for HTTP and for publishers in Go.

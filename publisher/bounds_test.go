@@ -77,15 +77,6 @@ func TestExpiryIsExtendedToTheYear9999AtMost(t *testing.T) {
 	}
 }
 
-// "Never" as people write it: the last day that a date has.
-func TestJobThatExpiresInTheYear9999Runs(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	b.run(b.options(), func(context.Context, *jobs.Job) error { return nil })
-	b.enqueue(jobs.ExpiresAt(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)))
-	b.want(publisher.Completed)
-}
-
 // "No timeout" as people write it, in every place that takes one.
 func TestOptionsOfAnyLengthWork(t *testing.T) {
 	t.Parallel()

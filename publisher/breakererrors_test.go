@@ -78,17 +78,6 @@ func TestErrorsOfBreakersAreNoFailures(t *testing.T) {
 	}
 }
 
-// A job whose publisher says that the error is final has failed, whatever is in it.
-func TestDiscardOfABreakersErrorIsFinal(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	b.run(b.options(), func(context.Context, *jobs.Job) error {
-		return jobs.Discard(&breaker.RateLimitedError{Err: errors.New("quota used up for good")})
-	})
-	b.enqueue()
-	b.want(publisher.FailedFinal)
-}
-
 // A refusal counts for the breaker whatever the handler makes of the job.
 func TestFailedRateLimitCountsForTheBreaker(t *testing.T) {
 	t.Parallel()

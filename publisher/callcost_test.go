@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,93 +12,6 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
-
-// points is an API that counts points in a bucket, and refuses a call that costs more than is left.
-type points struct {
-	mu             sync.Mutex
-	capacity, rate float64
-	left           float64
-	at             time.Time
-	sum, refused   int
-}
-
-func (p *points) call(cost int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if p.at.IsZero() {
-		p.left = p.capacity
-	} else {
-		p.left = min(p.capacity, p.left+p.rate*now.Sub(p.at).Seconds())
-	}
-	p.at = now
-	if float64(cost) > p.left {
-		p.refused++
-		return jobs.RateLimited(0)
-	}
-	p.left -= float64(cost)
-	p.sum += cost
-	return nil
-}
-
-// Two workers, and jobs of any cost up to the whole bucket: no call is refused, each job is called
-// once, and the points are used up as fast as they may be.
-func TestCallsTakeTheirCost(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	for name, row := range map[string]struct {
-		keys    []string
-		keyRate breaker.Rates
-	}{
-		"of the destination":     {keys: []string{""}},
-		"of keys":                {keys: []string{"", "a", "b"}, keyRate: breaker.Rates{{Calls: 400, Per: time.Second, Burst: 900}}},
-		"of keys, which hold up": {keys: []string{"a", "b"}, keyRate: breaker.Rates{{Calls: 300, Per: time.Second, Burst: 900}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newFixture(t)
-			// The API has room for calls that arrive later than they were granted.
-			api := &points{capacity: 3000, rate: 500}
-			var total int
-			var ids []string
-			costs := []int{500, 1, 1, 300, 20, 1, 120, 1}
-			for i := range 32 {
-				opts := []jobs.Option{jobs.Cost(costs[i%len(costs)]), jobs.Prioritize([]jobs.Priority{jobs.PriorityDefault, jobs.PriorityHigh}[rand.IntN(2)])}
-				if key := row.keys[i%len(row.keys)]; key != "" {
-					opts = append(opts, jobs.Key(key))
-				}
-				total += costs[i%len(costs)]
-				ids = append(ids, b.enqueue(opts...).ID)
-			}
-			rules := publisher.Breaker(breaker.Options{
-				Rate: breaker.Rates{{Calls: 500, Per: time.Second, Burst: 1000}}, KeyRate: row.keyRate, FailureThreshold: 1, Cooldown: time.Minute,
-			})
-			started := time.Now()
-			for range 2 {
-				b.run(b.options(), func(_ context.Context, j *jobs.Job) error { return api.call(j.Cost) }, publisher.Concurrency(4), rules)
-			}
-			for range ids {
-				if e := b.event(); e.Result != publisher.Completed {
-					t.Fatalf("job %s of cost %d: %s (%v)", e.Job.ID, e.Job.Cost, e.Result, e.Err)
-				}
-			}
-			took := time.Since(started)
-			ideal := time.Duration(float64(total-1000) / 500 * float64(time.Second))
-			t.Logf("%d points in %v, ideal %v: %.3f", total, took.Round(time.Millisecond), ideal, took.Seconds()/ideal.Seconds())
-			if api.refused > 0 || api.sum != total {
-				t.Errorf("%d calls were refused; %d points of %d", api.refused, api.sum, total)
-			}
-			if took < ideal {
-				t.Errorf("%d points took %v, want at least %v", total, took, ideal)
-			}
-			for _, id := range ids {
-				if j := b.get(id); j.Attempt+j.RescheduleCount > 0 {
-					t.Errorf("job %s of cost %d: %d retries, %d reschedules", id, j.Cost, j.Attempt, j.RescheduleCount)
-				}
-			}
-		})
-	}
-}
 
 // used is how much of the declared limit is used.
 func (b *fixture) used(name string) int {

@@ -385,23 +385,6 @@ func TestKeyWithoutATokenEndsNoOutage(t *testing.T) {
 	}
 }
 
-// A worker that starts with a token ends the wait for a token that was taken out.
-func TestTokenIsBackAtTheStart(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	api := newGuarded(t, "right")
-	stop := b.run(b.options(), func(context.Context, *jobs.Job) error {
-		return jobs.Unauthorized(errors.New("no token"))
-	}, rules(time.Hour))
-	held := b.enqueue().ID
-	if e := b.result(held); e.Result != publisher.Rescheduled {
-		t.Fatalf("%s, want rescheduled", e.Result)
-	}
-	stop()
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: api.URL, AuthToken: "right"}), rules(time.Hour))
-	b.waitStatus(held, jobs.Completed)
-}
-
 // Without a key of the fleet nothing is kept of a password that was refused.
 func TestRefusedPasswordIsNotHashed(t *testing.T) {
 	t.Parallel()
@@ -449,28 +432,4 @@ func TestTokenServerAwayWithoutABreaker(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A call that was refused is one, although there is no other token yet.
-func TestRefusedCallCountsWithoutANewToken(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	api := newGuarded(t, "right")
-	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: &expired{}})
-	b.runHandler(b.options(), h)
-	e := b.result(b.enqueue().ID)
-	if s := b.breaker(); s.State != breaker.Open || !s.NoCredentials || s.Wasted != 1 {
-		t.Errorf("breaker %+v", s)
-	}
-	if j := b.get(e.Job.ID); !e.Called || j.RescheduleCount != 1 || j.Response == nil || j.Response.Status != http.StatusUnauthorized {
-		t.Errorf("called %t, %d reschedules, answer %+v", e.Called, j.RescheduleCount, j.Response)
-	}
-}
-
-// expired is a TokenSource with a token that has expired, whose token server is away.
-type expired struct{ away }
-
-func (*expired) Token(context.Context, string) (string, error) { return "old", nil }
-func (*expired) Renew(context.Context, string, string) (string, error) {
-	return "", &jobs.UnauthorizedError{Err: errors.New("the token server answered 503"), Scope: jobs.ScopeGlobal, RetryAfter: time.Hour}
 }

@@ -63,24 +63,3 @@ func TestTripHoldsAWorkerWhoseBreakerIsDisabled(t *testing.T) {
 		t.Errorf("incidents %+v, %v; want one without a wasted call", incidents, err)
 	}
 }
-
-// With every breaker disabled a trip ends, too, whatever the API answers then.
-func TestTripOfADisabledBreakerEndsAtItsTime(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 100 * time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	job := b.enqueue()
-	var calls atomic.Int32
-	b.run(b.options(), func(context.Context, *jobs.Job) error {
-		if calls.Add(1) == 1 {
-			return jobs.RateLimited(time.Second)
-		}
-		return nil
-	}, publisher.Breaker(breaker.Options{Disabled: true}))
-	b.waitStatus(job.ID, jobs.Completed)
-	if got, want := b.transitions(), "CLOSED→OPEN manual; OPEN→HALF_OPEN cooldown; HALF_OPEN→CLOSED success"; got != want {
-		t.Errorf("the breaker went %s, want %s", got, want)
-	}
-}

@@ -231,44 +231,6 @@ func TestUnreadableJobsAreReported(t *testing.T) {
 	b.mustBeEmpty()
 }
 
-// Why a job failed is told with it, whatever it was.
-func TestFailuresAreReportedWithTheirReason(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		opts      []jobs.Option
-		answer    func() error
-		lastError string
-	}{
-		"rescheduled too often": {[]jobs.Option{jobs.MaxReschedules(0)}, func() error { return jobs.Reschedule(time.Hour) }, "max reschedules (0) exceeded"},
-		"limited too often":     {[]jobs.Option{jobs.MaxReschedules(0)}, func() error { return jobs.RateLimited(0) }, "max reschedules (0) exceeded"},
-		"no retry":              {nil, func() error { return errors.New("boom\x1b") }, "boom"},
-		"discarded":             {[]jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 3})}, func() error { return jobs.Discard(errors.New("never")) }, "never"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newFixture(t)
-			b.run(b.options(), func(context.Context, *jobs.Job) error { return tc.answer() })
-			job := b.enqueue(tc.opts...)
-			e := b.want(publisher.FailedFinal)
-			if e.LastError != tc.lastError || e.Destination != b.dest || e.Poison || !e.Called || e.Job.ID != job.ID {
-				t.Errorf("told %+v, want the last error %q", e, tc.lastError)
-			}
-			if got := b.get(job.ID).LastError; got != tc.lastError {
-				t.Errorf("kept is %q", got)
-			}
-		})
-	}
-	t.Run("nothing has failed", func(t *testing.T) {
-		t.Parallel()
-		b := newFixture(t)
-		b.run(b.options(), func(context.Context, *jobs.Job) error { return errors.New("boom") })
-		b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second}))
-		if e := b.want(publisher.Retried); e.LastError != "" || e.Destination != b.dest {
-			t.Errorf("told %+v", e)
-		}
-	})
-}
-
 // However many workers there are and whatever jobs wait for, the numbers that are
 // told of expired jobs come to what has expired.
 func TestExpiredJobsAreCounted(t *testing.T) {

@@ -132,48 +132,6 @@ func waitingJobsExpire(t *testing.T, in time.Duration, hold func(*testing.T, *fi
 	return true
 }
 
-// A job whose time is over is not started, whoever looks first: also where its
-// worker comes late.
-func TestExpiredJobsAreNotStarted(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	const n = 50
-	atOnce := b.enqueueMany(n, jobs.TTL(0))
-	for _, id := range atOnce {
-		if got := b.record(id); got.Status != jobs.Expired || got.MarkedExpiredAt == nil {
-			t.Fatalf("ttl 0: %s, expired_at %v", got.Status, got.MarkedExpiredAt)
-		}
-	}
-	soon := b.enqueueMany(n, jobs.TTL(300*time.Millisecond))
-	later := b.enqueueMany(n, jobs.TTL(time.Hour))
-	dueTooLate := b.enqueueMany(n, jobs.TTL(300*time.Millisecond), jobs.At(time.Now().Add(400*time.Millisecond)))
-	redistest.Eventually(t, "their time is over", func() bool { return b.record(dueTooLate[n-1]).ExpiredAt(b.redisNow()) })
-	if got := b.record(soon[0]); got.Status != jobs.Pending {
-		t.Fatalf("without a worker, and without anybody who looks: %s", got.Status)
-	}
-	var calls tally
-	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
-		calls.add(j.ID)
-		return nil
-	})
-	for range n {
-		b.want(publisher.Completed)
-	}
-	for _, ids := range [][]string{atOnce, soon, dueTooLate} {
-		for _, id := range ids {
-			if got := b.waitStatus(id, jobs.Expired); calls.of(id) != 0 {
-				t.Errorf("job %s was called at %s, and expired at %s", id, got.StartedAt, got.ExpiresAt)
-			}
-		}
-	}
-	for _, id := range later {
-		if calls.of(id) != 1 {
-			t.Errorf("job %s, which has an hour, was called %d times", id, calls.of(id))
-		}
-	}
-	b.mustBeEmpty()
-}
-
 // A call under way when its job's time comes is not cut, and what it says counts.
 // Only what is to be called again afterwards expires, unless it is given more time.
 func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
@@ -246,26 +204,4 @@ func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
 		t.Errorf("the extended job was called %d times, want 2", n)
 	}
 	b.mustBeEmpty()
-}
-
-// ExtendExpiration makes no difference to a job that never expires.
-func TestExtensionWithoutExpiry(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	job := b.enqueue()
-	var calls tally
-	seen := make(chan struct{})
-	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
-		if calls.add(j.ID) == 1 {
-			return jobs.Reschedule(0, jobs.ExtendExpiration(time.Millisecond))
-		}
-		<-seen
-		return nil
-	})
-	b.want(publisher.Rescheduled)
-	close(seen)
-	b.want(publisher.Completed)
-	if got := b.get(job.ID); got.ExpiresAt != nil {
-		t.Errorf("expires_at %s", got.ExpiresAt)
-	}
 }

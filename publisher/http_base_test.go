@@ -61,21 +61,6 @@ func TestHTTPStaysBelowTheBasePath(t *testing.T) {
 	}
 }
 
-// Headers by which a job could pass for another caller, or call what its path does not name.
-func TestHTTPRefusesHeadersThatServersTrust(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token})
-	for _, name := range []string{
-		"X-Original-URL", "x-original-url", "X-Original-Host", "X-Rewrite-URL", "X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method",
-		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix", "x-forwarded-user", "Forwarded", "X-Real-IP", "Via",
-		"Cookie", "cookie", "X_Forwarded_For", "X-Forwarded_For", "Content_Length", "x_own",
-		"True-Client-IP", "Remote_User", "X-Remote-User", "X.Remote.User", "Proxy", "SSL_CLIENT_S_DN", "X-Envoy-External-Address",
-	} {
-		refusedAtOnce(t, a, h, jobs.Request{Headers: map[string]string{name: "x"}})
-	}
-}
-
 // The operator's headers are sent as configured; a job that sets one, in any spelling, is not sent.
 func TestHTTPHeadersOfTheOperatorStay(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -142,24 +141,5 @@ func TestHTTPForbiddenIsALimitOnlyWithAHint(t *testing.T) {
 				wantPermanent(t, row.name, err, forbidden)
 			}
 		})
-	}
-}
-
-// The job of a missing permission fails, and the breaker stays closed.
-func TestHTTPForbiddenFailsTheJob(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newAPI(t, answerWith(http.StatusForbidden, "Resource not accessible by integration"))
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: []int{403, 429}})
-	job := b.enqueue()
-	b.run(b.options(), h.Publish, publisher.Breaker(breaker.Options{FailureThreshold: 1, Cooldown: time.Hour}))
-	if e := b.result(job.ID); e.Result != publisher.FailedFinal || e.Outcome != publisher.OutcomePermanent {
-		t.Errorf("result %s, outcome %s, want %s", e.Result, e.Outcome, publisher.FailedFinal)
-	}
-	if got := b.get(job.ID); got.Status != jobs.Failed || got.RescheduleCount != 0 || got.Response == nil || got.Response.Body != "Resource not accessible by integration" {
-		t.Errorf("%s, rescheduled %d times, response %+v", got.Status, got.RescheduleCount, got.Response)
-	}
-	if s := b.breaker(); s.State != breaker.Closed {
-		t.Errorf("breaker %s because of %q", s.State, s.Cause)
 	}
 }

@@ -80,23 +80,3 @@ func TestHTTPRateLimitIsReportedAtTheHeader(t *testing.T) {
 		t.Errorf("%d wasted calls, and %d answers and %d transitions more were told: one report is wanted", s.Wasted, len(answers), len(transitions))
 	}
 }
-
-// A body that comes with the header is known when the breaker opens, so that an alert can
-// quote it.
-func TestHTTPBodyOfARateLimitIsReportedWithIt(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "600")
-		answerWith(http.StatusTooManyRequests, "too fast")(w, r)
-	})
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
-	answers := make(chan publisher.Answer, 10)
-	o := b.options()
-	o.Observe(publisher.Observer{OnAnswer: func(x publisher.Answer) { answers <- x }})
-	b.run(o, h.Publish, publisher.Concurrency(1))
-	b.enqueue()
-	if x := <-answers; x.Status != http.StatusTooManyRequests || x.Body != "too fast" {
-		t.Errorf("observers were told of %+v", x)
-	}
-}

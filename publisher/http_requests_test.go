@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -79,27 +78,6 @@ func TestHTTPRefusesRequestsThatCannotBeSent(t *testing.T) {
 	wantPermanent(t, "a list as a form", h.Publish(t.Context(), job), `payload: is not an object; with the encoding form it is one from field to value, such as {"title":"Sunset"}`)
 	if n := len(a.requests()); n != 0 {
 		t.Errorf("%d calls", n)
-	}
-}
-
-func TestHTTPTimeoutOfTheJob(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	end := make(chan struct{})
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-r.Context().Done():
-		case <-end:
-		}
-	})
-	defer close(end)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
-	job := b.enqueue(jobs.CallTimeout(2 * time.Second))
-	b.run(b.options(), h.Publish, publisher.Timeout(time.Hour))
-	e := b.result(job.ID)
-	const want = "no answer within the job's or the destination's timeout: context deadline exceeded"
-	if e.Outcome != publisher.OutcomeTimeout || e.Took < 2*time.Second || errorText(e.Err) != want {
-		t.Errorf("%s after %s: %v, want a timeout after two seconds", e.Outcome, e.Took, e.Err)
 	}
 }
 

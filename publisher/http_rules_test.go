@@ -205,29 +205,3 @@ func TestHTTP5xx(t *testing.T) {
 		}
 	}
 }
-
-// APIs that say "come back later" with a 5xx, as their documentation has it. A job without a retry
-// policy outlives it.
-func TestDocumentedOverloads(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		api    string
-		status int
-		body   string
-		header []string
-		want   time.Duration
-	}{
-		{"Anthropic: overloaded", 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, []string{"Retry-After", "12"}, 12 * time.Second},
-		{"Microsoft Graph: gateway timeout", 504, `{"error":{"code":"UnknownError"}}`, []string{"Retry-After", "10"}, 10 * time.Second},
-		{"Box: unavailable", 503, `{"type":"error","status":503,"code":"unavailable"}`, []string{"Retry-After", "30"}, 30 * time.Second},
-		{"Zendesk: a database is busy", 503, `{"error":"DatabaseConflict"}`, []string{"Retry-After", "5"}, 5 * time.Second},
-		{"Azure OpenAI: busy", 500, `{"error":{"code":"InternalServerError"}}`, []string{"Retry-After-Ms", "1532", "Retry-After", "2"}, 1532 * time.Millisecond},
-		{"Azure Cosmos DB: unavailable", 503, `{"code":"ServiceUnavailable"}`, []string{"X-Ms-Retry-After-Ms", "640"}, 640 * time.Millisecond},
-		{"Cloudflare in front of an API", 520, `error code: 520`, []string{"Retry-After", "60"}, time.Minute},
-	} {
-		got := attempted(t, publisher.HTTPOptions{}, row.status, row.body, row.header...)
-		if got.Result != publisher.Rescheduled || !got.RateLimited || got.Hint != row.want {
-			t.Errorf("%s: %s, limited %t for %s, want %s", row.api, got.Result, got.RateLimited, got.Hint, row.want)
-		}
-	}
-}

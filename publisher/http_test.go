@@ -19,7 +19,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
 	"github.com/google/go-cmp/cmp"
@@ -245,32 +244,6 @@ func TestHTTPJoinsURLs(t *testing.T) {
 				t.Errorf("called %s, want %s", job.Response.Body, tc.want)
 			}
 		})
-	}
-}
-
-// A record can be written by others than our client: what leads out of the
-// destination fails the job without a call.
-func TestHTTPRefusesPathsThatLeaveTheDestination(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token})
-	for path, want := range map[string]string{
-		"//evil.example/x": "request.path: must start with exactly one slash; it is appended to the destination's URL",
-		"@evil.example/x":  "request.path: must start with exactly one slash; it is appended to the destination's URL",
-		"/../admin":        "request.path: must not contain . or .. as a segment, encoded or not",
-		"/%2e%2E/admin":    "request.path: must not contain . or .. as a segment, encoded or not",
-		"/x?admin=1":       "request.path: must not contain ?, # or a backslash; a query goes into request.query",
-		"/x y":             "request.path: must not contain spaces or control characters; encode them (%20)",
-		"/x%0d%0aHost:e":   "request.path: must not contain control characters, encoded or not",
-		"/%zz":             "request.path: has a malformed percent encoding",
-	} {
-		err := h.Publish(t.Context(), aJob(jobs.Request{Path: path}))
-		wantPermanent(t, path, err, want)
-	}
-	err := h.Publish(t.Context(), aJob(jobs.Request{Query: "a=\r\nHost: evil.example"}))
-	wantPermanent(t, "query with a line break", err, "request.query: is no URL query; encode it, for instance a=b&c=d%20e")
-	if n := len(a.requests()); n != 0 {
-		t.Errorf("%d requests were made", n)
 	}
 }
 
@@ -902,108 +875,6 @@ func TestNewHTTPNamesAllThatIsWrong(t *testing.T) {
 }
 
 // From here on the whole way, through a Publisher on a real Redis.
-
-func TestHTTPAnswerIsKeptWithTheJob(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name      string
-		status    int
-		body      string
-		result    string
-		want      jobs.Status
-		response  jobs.Response
-		lastError string
-	}{
-		{
-			name: "completed", status: 201, body: `{"id":42,` + "\x1b[31m" + `"by":"` + token + `"}`, result: publisher.Completed,
-			want: jobs.Completed, response: jobs.Response{Status: 201, Body: `{"id":42,[31m"by":"[redacted]"}`},
-		},
-		{
-			name: "failed for good", status: 422, body: "title is missing", result: publisher.FailedFinal,
-			want: jobs.Failed, response: jobs.Response{Status: 422, Body: "title is missing"}, lastError: "answered 422 Unprocessable Entity",
-		},
-		{
-			name: "failed", status: 500, body: "oops", result: publisher.FailedFinal,
-			want: jobs.Failed, response: jobs.Response{Status: 500, Body: "oops"}, lastError: "answered 500 Internal Server Error",
-		},
-		{
-			name: "redirected", status: 308, result: publisher.FailedFinal,
-			want: jobs.Failed, response: jobs.Response{Status: 308},
-			lastError: "answered 308 Permanent Redirect: redirects are not followed; set the destination's URL to the final address",
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			a := newAPI(t, answerWith(tc.status, tc.body))
-			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1?k=1", AuthToken: token})
-			b := newFixture(t)
-			job := b.enqueue(jobs.Path("/items/a%2Fb"), jobs.Query("a=b"), jobs.Header("X-A", "b"))
-			b.run(b.options(), h.Publish)
-			if e := b.result(job.ID); e.Result != tc.result || !e.Called {
-				t.Fatalf("event %+v", e)
-			}
-			r := a.only(t)
-			if r.RequestURI != "/v1/items/a%2Fb?k=1&a=b" || r.Header.Get("X-A") != "b" || r.Header.Get("Idempotency-Key") != job.ID || r.body != `{"n":1}` {
-				t.Errorf("called %s with %v and %q", r.RequestURI, r.Header, r.body)
-			}
-			got := b.get(job.ID)
-			if got.Status != tc.want || got.LastError != tc.lastError || got.Attempt != 0 || got.RescheduleCount != 0 {
-				t.Errorf("%s, last error %q, attempt %d, reschedules %d", got.Status, got.LastError, got.Attempt, got.RescheduleCount)
-			}
-			if got.Response == nil || *got.Response != tc.response {
-				t.Errorf("response %+v, want %+v", got.Response, tc.response)
-			}
-			stored := b.rdb.HGetAll(context.Background(), store.TaskKey(store.DefaultNamespace.Queue(b.dest, store.Default), job.ID)).Val()
-			if len(stored) == 0 || strings.Contains(fmt.Sprint(stored), "s3cr3t") {
-				t.Errorf("the record is empty or holds the token: %q", stored)
-			}
-		})
-	}
-}
-
-// The timeout is a trigger of its own, and every attempt of a job has its key.
-func TestHTTPTimeoutIsRetriedWithTheSameKey(t *testing.T) {
-	t.Parallel()
-	for _, perAttempt := range []bool{false, true} {
-		t.Run(fmt.Sprintf("per attempt %t", perAttempt), func(t *testing.T) {
-			t.Parallel()
-			var calls atomic.Int32
-			a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-				if calls.Add(1) == 1 {
-					<-r.Context().Done()
-				}
-			})
-			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PerAttemptKey: perAttempt})
-			b := newFixture(t)
-			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{
-				MaxRetries: 1, InitialDelay: time.Hour, MaxDelay: time.Hour, RetryOn: []jobs.Trigger{jobs.OnTimeout},
-			}))
-			b.run(b.options(), h.Publish, publisher.Timeout(3*time.Second))
-			if e := b.result(job.ID); e.Result != publisher.Retried {
-				t.Fatalf("event %+v", e)
-			}
-			const lastError = "no answer within the destination's timeout: context deadline exceeded"
-			if got := b.get(job.ID); got.LastError != lastError || got.Attempt != 1 || got.Response != nil {
-				t.Errorf("last error %q, attempt %d, response %+v", got.LastError, got.Attempt, got.Response)
-			}
-			b.makeDue(job.ID)
-			if e := b.result(job.ID); e.Result != publisher.Completed {
-				t.Fatalf("event %+v", e)
-			}
-			want := []string{job.ID, job.ID}
-			if perAttempt {
-				want = []string{job.ID + ":0", job.ID + ":1"}
-			}
-			var keys []string
-			for _, r := range a.requests() {
-				keys = append(keys, r.Header.Get("Idempotency-Key"))
-			}
-			if diff := cmp.Diff(want, keys); diff != "" {
-				t.Errorf("keys (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 // One 429 that says how long to wait opens the breaker at once, until then.
 func TestHTTPRetryAfterOpensTheBreaker(t *testing.T) {

@@ -146,11 +146,3 @@ func TestSeen(t *testing.T) {
 		t.Errorf("a refusal in doubt counts: %+v", o)
 	}
 }
-
-func BenchmarkSeen(b *testing.B) {
-	s := &seen{}
-	at := time.Now()
-	for b.Loop() {
-		s.accept("", at)
-	}
-}

@@ -3,130 +3,14 @@ package publisher_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
-
-// Half of the calls are rate limited, at random: nothing is lost, nothing is
-// published twice, and every worker goes on afterwards.
-func TestHalfOfTheCallsRateLimited(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	for _, tc := range []struct {
-		name              string
-		workers, parallel int
-	}{
-		{"one process with 20 slots", 1, 20},
-		{"four processes with 5 slots", 4, 5},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			b := newFixture(t)
-			const n, slots = 100, 20
-			ids := b.enqueueMany(n)
-			// A job is limited three times at most, so that chance cannot make
-			// the test long: each time costs it a second.
-			const most = 3
-			// Nor may what is learned of it: refusals by chance are no limit.
-			unlearned := breaker.Options{FailureThreshold: 3, Cooldown: 100 * time.Millisecond, NoLearning: true}
-			var limited, published tally
-			var meeting atomic.Bool
-			inHand, goOn := make(chan int, slots), make(chan struct{})
-			for w := range tc.workers {
-				b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
-					if meeting.Load() {
-						inHand <- w
-						select {
-						case <-goOn:
-							return nil
-						case <-ctx.Done():
-							return ctx.Err()
-						}
-					}
-					if limited.of(j.ID) < most && rand.IntN(2) == 0 {
-						limited.add(j.ID)
-						return jobs.RateLimited(0)
-					}
-					published.add(j.ID)
-					return nil
-				}, publisher.Concurrency(tc.parallel), publisher.Breaker(unlearned))
-			}
-			putOff := map[string]int{}
-			for done := 0; done < n; {
-				e := b.event()
-				switch e.Result {
-				case publisher.Completed:
-					done++
-				case publisher.Rescheduled:
-					putOff[e.Job.ID]++
-				case publisher.Requeued: // the breaker closed to it after its fetch
-				default:
-					t.Fatalf("job %s: %s (%v)", e.Job.ID, e.Result, e.Err)
-				}
-			}
-			// The event of a first call may come after that of the second one.
-			for _, id := range ids {
-				for want := b.record(id).RescheduleCount; putOff[id] < want; {
-					putOff[b.want(publisher.Rescheduled).Job.ID]++
-				}
-			}
-			for _, id := range ids {
-				j := b.record(id)
-				if j.Status != jobs.Completed || published.of(id) != 1 {
-					t.Errorf("job %s is %s and was published %d times", id, j.Status, published.of(id))
-				}
-				if j.Attempt != 0 || j.RescheduleCount != putOff[id] || j.RescheduleCount < limited.of(id) {
-					t.Errorf("job %s: attempt %d; %d reschedules, of which %d were heard of, after %d refusals",
-						id, j.Attempt, j.RescheduleCount, putOff[id], limited.of(id))
-				}
-			}
-			openings := 0
-			for _, e := range b.breakerHistory() {
-				if e.To == breaker.Open {
-					openings++
-				}
-			}
-			if openings == 0 {
-				t.Error("the breaker never opened")
-			}
-			t.Logf("%d calls, %d limited, %d openings", limited.total()+published.total(), limited.total(), openings)
-			// Each slot goes on: twenty jobs are in hand at the same time.
-			redistest.Eventually(t, "closed, and the slow start over", func() bool {
-				s := b.breaker()
-				if s.State == breaker.Closed && s.SlowStart > 0 {
-					// No job is left to get through it with.
-					if _, err := breaker.Reset(t.Context(), b.rdb, b.dest, "test"); err != nil {
-						t.Fatal(err)
-					}
-				}
-				return s.State == breaker.Closed && s.SlowStart == 0
-			})
-			meeting.Store(true)
-			b.enqueueMany(slots)
-			at := map[int]int{}
-			for range slots {
-				at[signal(t, "every slot has a job in hand", inHand)]++
-			}
-			close(goOn)
-			for w := range tc.workers {
-				if at[w] != tc.parallel {
-					t.Errorf("process %d has %d jobs in hand, want %d", w, at[w], tc.parallel)
-				}
-			}
-			for range slots {
-				b.want(publisher.Completed)
-			}
-			b.mustBeEmpty()
-		})
-	}
-}
 
 func (b *fixture) breakerHistory() []breaker.Event {
 	b.t.Helper()
@@ -135,33 +19,6 @@ func (b *fixture) breakerHistory() []breaker.Event {
 		b.t.Fatal(err)
 	}
 	return history
-}
-
-func TestTheHundredAndFirstRescheduleFails(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	var calls atomic.Int32
-	job := b.enqueue(jobs.MaxReschedules(100), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
-	for range 4 { // whichever process it runs in
-		b.run(b.options(), func(context.Context, *jobs.Job) error {
-			calls.Add(1)
-			return jobs.Reschedule(0)
-		})
-	}
-	results := map[string]int{} // the processes report in any order
-	for range 101 {
-		results[b.event().Result]++
-	}
-	if results[publisher.Rescheduled] != 100 || results[publisher.FailedFinal] != 1 {
-		t.Errorf("results %v, want 100 times rescheduled, and failed", results)
-	}
-	got := b.get(job.ID)
-	if got.Status != jobs.Failed || got.LastError != "max reschedules (100) exceeded" {
-		t.Errorf("%s, last error %q", got.Status, got.LastError)
-	}
-	if got.RescheduleCount != 100 || got.Attempt != 0 || calls.Load() != 101 {
-		t.Errorf("%d reschedules, attempt %d, %d calls", got.RescheduleCount, got.Attempt, calls.Load())
-	}
 }
 
 // A job that is in hand when the breaker opens is put off without a call, and that

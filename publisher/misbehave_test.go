@@ -184,20 +184,6 @@ func TestHandlerGetsACopyOfTheJob(t *testing.T) {
 	}
 }
 
-// A bound that a handler raises in its copy stays as it was.
-func TestHandlerCannotRaiseItsBounds(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
-		job.MaxReschedules = nil
-		return jobs.Reschedule(0)
-	})
-	j := b.enqueue(jobs.MaxReschedules(2))
-	if got := b.waitStatus(j.ID, jobs.Failed); got.LastError != "max reschedules (2) exceeded" {
-		t.Errorf("last error %q", got.LastError)
-	}
-}
-
 type typedError struct{ text string }
 
 func (e *typedError) Error() string { return e.text } // panics if it is nil

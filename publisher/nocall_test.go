@@ -1,7 +1,6 @@
 package publisher_test
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -70,37 +69,5 @@ func TestKeyThatDoesNotMatchFailsWithoutACall(t *testing.T) {
 	b.waitStatus(good.ID, jobs.Completed)
 	if n := calls.Load(); n != 1 {
 		t.Errorf("%d calls, want 1", n)
-	}
-}
-
-// A job in hand that was put off because of its key comes back when the key's breaker
-// is reset, as one of the destination's does.
-func TestResetOfAKeyBringsBackItsJobsInFlight(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	first := true
-	b.run(b.options(), func(context.Context, *jobs.Job) error {
-		if first {
-			first = false
-			return jobs.RateLimited(time.Hour)
-		}
-		return nil
-	}, publisher.Concurrency(1))
-	b.enqueue(jobs.Key("alice"))
-	if e := b.event(); e.Result != publisher.Rescheduled {
-		t.Fatalf("the limited job: %s", e.Result)
-	}
-	name := b.dest + "/alice"
-	if s, err := breaker.Get(t.Context(), b.rdb, name); err != nil || s.State != breaker.Open {
-		t.Fatalf("the key's breaker: %+v, %v", s, err)
-	}
-	if s := b.breaker(); s.State != breaker.Closed {
-		t.Errorf("the destination's: %+v", s)
-	}
-	if _, err := breaker.Reset(t.Context(), b.rdb, name, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if e := b.event(); e.Result != publisher.Completed {
-		t.Errorf("after the reset: %s (%v)", e.Result, e.Err)
 	}
 }

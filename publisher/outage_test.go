@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -217,24 +217,6 @@ func TestOutageDefersAtMostMaxReschedules(t *testing.T) {
 	}
 }
 
-// lockedText keeps what is logged.
-type lockedText struct {
-	mu sync.Mutex
-	strings.Builder
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Builder.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Builder.String()
-}
-
 // The log names the rate to declare once the breaker knows how far apart the API wants calls.
 func TestAdviceToDeclareARate(t *testing.T) {
 	t.Parallel()
@@ -247,7 +229,7 @@ func TestAdviceToDeclareARate(t *testing.T) {
 		"pace_from", b.redisNow().UnixMilli(), "last_cooldown", time.Hour.Milliseconds()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	logged := &lockedText{}
+	logged := &loggingtest.Buffer{}
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(logged, nil))
 	stop := b.runHandler(o, newHTTP(t, publisher.HTTPOptions{URL: api.URL}))
@@ -259,19 +241,6 @@ func TestAdviceToDeclareARate(t *testing.T) {
 	stop()
 	if want := "this API spaces calls: set RATE, about 120 per 1m"; strings.Count(logged.String(), want) != 1 {
 		t.Errorf("the log lacks %q:\n%s", want, logged.String())
-	}
-}
-
-// A job waits for the next call as long as the rate keeps calls apart.
-func TestOutageOfASlowRateFailsNoJob(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
-	ids := b.enqueueMany(2)
-	a.serve(b, 1, breaker.Options{Cooldown: time.Hour, OutageThreshold: 2, Rate: breaker.Rates{{Calls: 1, Per: 4 * time.Second}}})
-	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
-	for _, id := range ids {
-		b.waitStatus(id, jobs.Pending)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,66 +61,6 @@ func within(t *testing.T, what string, sinceFirst, sinceSecond, atLeast, atMost 
 	// Records have milliseconds.
 	if sinceFirst < atLeast-time.Millisecond || sinceSecond > atMost+time.Millisecond {
 		t.Errorf("%s: due %s after the call began and %s after its end, want from %s to %s", what, sinceFirst, sinceSecond, atLeast, atMost)
-	}
-}
-
-// max_delay_secs caps the delay after the jitter, and a delay is never under one
-// second: neither is ever missed by chance.
-func TestRetryDelayBounds(t *testing.T) {
-	t.Parallel()
-	const n = 30
-	b := newFixture(t)
-	capped := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 15 * time.Second, BackoffMultiplier: 1, MaxDelay: 15 * time.Second}))
-	short := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: 15 * time.Second}))
-	var calls tally
-	var failedAt sync.Map
-	pauses := make(chan time.Duration, n) // from the failure to the next call
-	seen := make(chan struct{})           // each first call was
-	started := b.redisNow()
-	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
-		if calls.add(j.ID) == 2 {
-			at, _ := failedAt.Load(j.ID)
-			pauses <- time.Since(at.(time.Time))
-			<-seen
-			return nil
-		}
-		failedAt.Store(j.ID, time.Now())
-		return errors.New("boom")
-	}, publisher.Concurrency(2*n))
-	spread := map[time.Duration]bool{}
-	for range 2 * n {
-		e := b.want(publisher.Retried)
-		got, now := b.record(e.Job.ID), b.redisNow()
-		if got.NextRetryAt == nil {
-			continue // it was short, and runs already
-		}
-		lo, hi := time.Second, 1100*time.Millisecond
-		if e.Job.Retry.InitialDelay == 15*time.Second {
-			lo, hi = 13500*time.Millisecond, 15*time.Second
-			spread[got.NextRetryAt.Sub(started).Round(100*time.Millisecond)] = true
-		}
-		within(t, "job "+e.Job.ID, got.NextRetryAt.Sub(*got.StartedAt), got.NextRetryAt.Sub(now), lo, hi)
-	}
-	if len(spread) < 3 {
-		t.Errorf("no jitter: the delays of %d jobs are alike", n)
-	}
-	close(seen)
-	// These wait it out: the call comes at that instant, not before, and soon.
-	for range n {
-		b.want(publisher.Completed)
-		if pause := <-pauses; pause < time.Second || pause > 30*time.Second {
-			t.Errorf("called again %s after the failure, want a second and little more", pause)
-		}
-	}
-	for _, id := range short {
-		if got := b.record(id); got.Status != jobs.Completed {
-			t.Errorf("job %s is %s", id, got.Status)
-		}
-	}
-	for _, id := range capped {
-		if got := b.record(id); got.Status != jobs.RetryPending {
-			t.Errorf("job %s is %s", id, got.Status)
-		}
 	}
 }
 

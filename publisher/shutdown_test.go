@@ -8,8 +8,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -211,40 +209,4 @@ func TestIgnoredTimeoutRunsOnce(t *testing.T) {
 	if got := b.get(job.ID); got.Status != jobs.Failed || got.Attempt != 2 {
 		t.Errorf("job %s, attempt %d", got.Status, got.Attempt)
 	}
-}
-
-// A Redis that hangs does not hold a shutdown up: what it leaves undone comes
-// back when leases end.
-func TestShutdownWhileRedisHangs(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	server := redistest.Start(t)
-	b := fixtureOn(t, server)
-	// Bounded as the worker's client is; go-redis's defaults wait for longer.
-	rdb := redis.NewClient(&redis.Options{
-		Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,
-		DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second,
-	})
-	t.Cleanup(func() { _ = rdb.Close() })
-	b.rdb = rdb
-	b.enqueue()
-	inCall := make(chan struct{})
-	o := b.options()
-	o.ShutdownTimeout = time.Second
-	stop := b.run(o, func(ctx context.Context, _ *jobs.Job) error {
-		close(inCall)
-		<-ctx.Done()
-		return ctx.Err()
-	}, publisher.Concurrency(2))
-	<-inCall
-	server.Pause()
-	started := time.Now()
-	stop()
-	t.Logf("stopping took %s", time.Since(started))
-	// The second of ShutdownTimeout, three for bookkeeping, and what the
-	// client's own timeouts add.
-	if took := time.Since(started); took > 40*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
-	server.Resume()
 }

@@ -211,25 +211,3 @@ func TestTokensFileAtOnce(t *testing.T) {
 	readers.Wait()
 	f.want("alice", "a49")
 }
-
-// A token costs no look at the file but once in a while.
-func BenchmarkTokensFile(b *testing.B) {
-	var content strings.Builder
-	for i := range 10_000 {
-		fmt.Fprintf(&content, `%c"user-%d":"2YotnFZFEjr1zCsicMWpAA%d"`, "{,"[min(i, 1)], i, i)
-	}
-	path := filepath.Join(b.TempDir(), "tokens.json")
-	if err := os.WriteFile(path, []byte(content.String()+"}"), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	f, err := publisher.OpenTokens(path, publisher.TokensFileOptions{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ok := f.Token("user-7777"); !ok {
-			b.Fatal("unknown")
-		}
-	}
-}
