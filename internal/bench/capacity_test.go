@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -15,8 +14,7 @@ type capacityPlan struct {
 	// Jobs of one round.
 	single, many, idle, http, synced int
 	waiting                          int           // jobs that wait in Redis while it is measured
-	quiet                            time.Duration // for which commands of idle workers are counted
-	scrapes, commands                int           // how often /metrics is read, and commands are run
+	quiet                            time.Duration // before an idle worker is measured
 }
 
 // BenchmarkCapacity measures how fast jobs are enqueued and published, what they take in
@@ -24,7 +22,7 @@ type capacityPlan struct {
 func BenchmarkCapacity(b *testing.B) {
 	p := capacityPlan{
 		rounds: 3, single: 20_000, many: 100_000, idle: 80_000, http: 30_000, synced: 15_000,
-		waiting: 100_000, quiet: 10 * time.Second, scrapes: 3, commands: 5,
+		waiting: 100_000, quiet: 2 * time.Second,
 	}
 	report(b, "operations.md", "capacity", measureCapacity(b, p).report(p))
 }
@@ -40,7 +38,7 @@ func measureCapacity(t testing.TB, p capacityPlan) (f capacityFigures) {
 		{"publish over HTTP", measureHTTP},
 		{"publish, other settings of appendfsync", measureSync},
 		{"memory of waiting jobs", measureMemory},
-		{"idle workers, scrapes, commands", measureIdleWorkers},
+		{"idle worker", measureIdleWorker},
 	} {
 		progress(t, "capacity: "+step.name)
 		step.do(t, p, &f)
@@ -48,7 +46,7 @@ func measureCapacity(t testing.TB, p capacityPlan) (f capacityFigures) {
 	return f
 }
 
-// capacityFigures are what was measured: jobs a second, bytes, seconds, commands a second.
+// capacityFigures are what was measured: jobs a second, bytes, connections.
 type capacityFigures struct {
 	enqueue1, enqueue16, enqueueMany float64
 	idle1, idle3, http1, http3       float64
@@ -58,11 +56,6 @@ type capacityFigures struct {
 
 	workerIdle, workerPeak           float64
 	connectionsIdle, connectionsBusy float64
-	connectionsMore                  float64
-	commandsOne, commandsMore        float64
-
-	scrapeEmpty, scrapeFull, scrapeAgain, scrapeSize float64
-	stats, list, listLong, version                   float64
 }
 
 // synced is what is possible with a setting of appendfsync, in jobs a second.
@@ -70,33 +63,22 @@ type synced struct{ enqueue1, enqueue16, drain float64 }
 
 // report is the part of docs/operations.md.
 func (f capacityFigures) report(p capacityPlan) string {
-	jobs := count(float64(p.waiting))
 	rows := [][]string{
 		{"what", "measured"},
 		{"enqueue one by one, 1 goroutine", rate(f.enqueue1)},
 		{"enqueue one by one, 16 goroutines of a process", rate(f.enqueue16)},
 		{"`EnqueueMany`", rate(f.enqueueMany)},
-		{"publish, a Go publisher that does nothing, 1 process", rate(f.idle1)},
+		{"publish, a Go handler that does nothing, 1 process", rate(f.idle1)},
 		{"the same, 3 processes", rate(f.idle3)},
-		{"publish over HTTP, an API that answers at once, 1 `tidegate worker`", rate(f.http1)},
+		{"publish over HTTP, an API that responds at once, 1 `tidegate worker`", rate(f.http1)},
 		{"the same, 3 workers", rate(f.http3)},
 		{"Redis memory of a waiting job, payload of 100 bytes", inBytes(f.waitingSmall)},
 		{"the same, payload of 1,000 bytes", inBytes(f.waitingLarge)},
-		{"Redis memory of a completed job, payload of 200 bytes, short answer", inBytes(f.completedJob)},
+		{"Redis memory of a completed job, payload of 200 bytes, short response", inBytes(f.completedJob)},
 		{"append-only file, written for a job from enqueue to its end", inBytes(f.aofOfJob)},
 		{"memory (RSS) of a `tidegate worker`, idle", megabytes(f.workerIdle)},
 		{"the same, at its most while publishing over HTTP", megabytes(f.workerPeak)},
 		{"connections to Redis of a worker with one destination, idle / publishing", count(f.connectionsIdle) + " / " + count(f.connectionsBusy)},
-		{"the same, for each further destination, idle", count(f.connectionsMore)},
-		{"Redis commands of an idle worker with one destination", strconv.FormatFloat(f.commandsOne, 'f', 1, 64) + " a second"},
-		{"the same, for each further destination", strconv.FormatFloat(f.commandsMore, 'f', 1, 64) + " a second"},
-		{"`/metrics`, no jobs", millis(f.scrapeEmpty)},
-		{"`/metrics`, " + jobs + " jobs waiting", millis(f.scrapeFull)},
-		{"the same again within 5 s (Redis is not asked); size", millis(f.scrapeAgain) + "; " + count(f.scrapeSize/1000) + " kB"},
-		{"`tidegate stats`, " + jobs + " jobs waiting", millis(f.stats)},
-		{"`tidegate list --limit 100`, likewise", millis(f.list)},
-		{"`tidegate list --status pending --limit 1000`, likewise", millis(f.listLong)},
-		{"of which the start of the process", millis(f.version)},
 	}
 	fsync := [][]string{{"`appendfsync`", "enqueue, 1 goroutine", "enqueue, 16 goroutines", "publish, nothing done, 1 process"}}
 	for _, s := range []struct {
@@ -126,15 +108,12 @@ func TestEveryFigureOfCapacityIsMeasured(t *testing.T) {
 	t.Parallel()
 	f := measureCapacity(t, capacityPlan{
 		rounds: 1, single: 40, many: 200, idle: 200, http: 100, synced: 100,
-		waiting: 200, quiet: 3 * time.Second, scrapes: 1, commands: 1,
+		waiting: 200, quiet: time.Millisecond,
 	})
 	for name, v := range map[string]float64{
 		"enqueue1": f.enqueue1, "enqueue16": f.enqueue16, "enqueueMany": f.enqueueMany,
 		"everysec.enqueue1": f.everysec.enqueue1, "always.enqueue16": f.always.enqueue16,
 		"workerIdle": f.workerIdle, "connectionsIdle": f.connectionsIdle,
-		"commandsOne": f.commandsOne,
-		"scrapeEmpty": f.scrapeEmpty, "scrapeFull": f.scrapeFull, "scrapeAgain": f.scrapeAgain, "scrapeSize": f.scrapeSize,
-		"stats": f.stats, "list": f.list, "listLong": f.listLong, "version": f.version,
 	} {
 		if name == "workerIdle" && memory(os.Getpid(), "VmRSS") == 0 {
 			continue // only Linux tells

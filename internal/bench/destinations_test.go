@@ -196,6 +196,9 @@ func (a *arrivals) await(t testing.TB, id string) time.Time {
 	}
 }
 
+// scraper asks without keeping connections, as an orchestrator does.
+var scraper = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
 // metric reads one metric without labels of a process.
 func metric(t testing.TB, addr, name string) float64 {
 	t.Helper()

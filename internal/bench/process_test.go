@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -209,24 +210,15 @@ func startWorker(t testing.TB, redisURL, url string, destinations int) (*process
 	var health logEntry
 	check(t, p.await(t.Context(), &p.log, logged("health and metrics", &health)))
 	poll(t, "the worker is ready", func() bool {
-		_, _, err := get(t.Context(), "http://"+health.Addr+"/readyz")
-		return err == nil
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+health.Addr+"/readyz", http.NoBody))(t)
+		resp, err := scraper.Do(req)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
 	})
 	return p, health.Addr
-}
-
-// tidegate runs a command of the binary to its end and returns how long it took.
-func tidegate(t testing.TB, redisURL string, args ...string) time.Duration {
-	t.Helper()
-	started := time.Now()
-	p := startProcess(t, roleTidegate, []string{"REDIS_URL=" + redisURL}, args...)
-	<-p.ended
-	took := time.Since(started)
-	p.stop(t)
-	if text, _ := p.out.read(); text == "" {
-		t.Fatalf("tidegate %s has printed nothing", strings.Join(args, " "))
-	}
-	return took
 }
 
 func TestAProcessThatCannotStartSaysWhy(t *testing.T) {
