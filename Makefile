@@ -50,21 +50,22 @@ count: ## Count the lines of product and tests, and the words of the documents; 
 
 SIMULATION := ^(TestLimits|TestHintsWasteFewCalls|TestSimulationIsRepeatable|TestUnannouncedLimitsKeepTheRules)$$
 
+# Packages whose goroutines meet in memory. The others compute in one goroutine or wait for Redis: there the
+# race detector finds nothing and takes most of the time.
+RACE := /(breaker|publisher|alerts|internal/(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?$$
+
 .PHONY: test-race
-test-race: redis cc curl chromium ## Run the tests only, with the race detector
-	@# The simulation of limits is one goroutine in virtual time: it runs first, without the detector.
+test-race: redis cc curl chromium ## Run the tests only, with the race detector where goroutines meet
 	@# Processes, a browser and clocks take part in e2e and browsertest: they run by themselves.
 	@# The longest of the rest begin first.
-	@all="$$($(GO) list $(PKGS))"; \
-	long="$$(grep -E '/(publisher|breaker|jobs|internal/doctor|alerts)$$' <<<"$$all" || true)"; \
-	rest="$$(grep -vE '/internal/(e2e|browsertest)$$' <<<"$$all" || true)"; \
-	e2e="$$(grep '/internal/e2e$$' <<<"$$all" || true)"; \
-	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
-	if [ "$(PKGS)" = ./... ]; then $(GO) test -vet=off -count=1 -timeout 20m -run '$(SIMULATION)' ./breaker ./breaker/internal/learner; fi; \
-	export CGO_ENABLED=1; \
-	for pkgs in "$$long $$rest" "$$e2e" "$$browser"; do \
-		[ -z "$${pkgs// }" ] || $(GO) test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 40m $(ARGS) $$pkgs; \
-	done
+	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; \
+	run() { race=$$1; shift; [ $$# -eq 0 ] || $(GO) test $$race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 20m $(ARGS) "$$@"; }; \
+	pick() { grep -E "$$@" <<<"$$all" || true; }; \
+	[ "$(PKGS)" != ./... ] || run '' -run '$(SIMULATION)' ./breaker ./breaker/internal/learner; \
+	run -race $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
+	run '' $$(pick -v '$(RACE)|/internal/(e2e|browsertest)$$'); \
+	run '' $$(pick '/internal/e2e$$'); \
+	run '' $$(pick '/internal/browsertest$$')
 
 .PHONY: quick
 quick: redis ## Run the unit tests of the packages that differ from BASE=main, and of their importers

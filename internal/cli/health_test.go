@@ -39,8 +39,8 @@ var (
 		{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: new(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)), Concurrency: 2},
 		{Name: "shop", State: "fetching", InFlight: 3, Concurrency: 10},
 	}}
-	illReport = health.Report{Status: health.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok", Destinations: []health.Destination{
-		{Name: "shop", State: "failing", Reason: "Redis: NOPERM", Concurrency: 10},
+	illReport = health.Report{Status: health.NotReady, Reason: "shop: Redis: connection refused", Redis: "ok", Destinations: []health.Destination{
+		{Name: "shop", State: "failing", Reason: "Redis: connection refused", Concurrency: 10},
 	}}
 )
 
@@ -68,9 +68,9 @@ shop    fetching, 3 of 10 calls in flight
 `
 	const illText = `status  not ready
 redis   ok
-shop    failing, 0 of 10 calls in flight; Redis: NOPERM
+shop    failing, 0 of 10 calls in flight; Redis: connection refused
 `
-	const notReady = "tidegate: the worker is not ready: shop: Redis: NOPERM\n"
+	const notReady = "tidegate: the worker is not ready: shop: Redis: connection refused\n"
 	runIn(t, []string{"OPS_ADDR=" + well}, "", "health").want(t, 0, wellText, "")
 	runIn(t, []string{"OPS_ADDR=" + ill}, "", "health").want(t, 1, illText, notReady)
 	// It lives all the same.
@@ -90,7 +90,7 @@ func TestHealthJSON(t *testing.T) {
 		stderr string
 	}{
 		{wellReport, 0, ""},
-		{illReport, 1, inJSON("tidegate: the worker is not ready: shop: Redis: NOPERM\n")},
+		{illReport, 1, inJSON("tidegate: the worker is not ready: shop: Redis: connection refused\n")},
 	} {
 		got := runIn(t, []string{"OPS_ADDR=" + serveHealth(t, "127.0.0.1", row.report)}, "", "health", "-o", "json")
 		if got.status != row.status || got.stderr != row.stderr {
