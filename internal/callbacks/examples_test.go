@@ -184,23 +184,3 @@ func post(t *testing.T, url string, h http.Header, body []byte) int {
 	_ = resp.Body.Close()
 	return resp.StatusCode
 }
-
-// What docs/callbacks.md shows of the examples is what stands in them.
-func TestTheDocsShowTheExamples(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/callbacks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for language, file := range map[string]string{"go": "go/main.go", "python": "python/receive.py", "js": "javascript/receive.mjs"} {
-		_, rest, found := strings.Cut(string(page), "\n```"+language+"\n")
-		shown, _, ended := strings.Cut(rest, "\n```\n")
-		source, err := os.ReadFile("../../docs/examples/callbacks/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !found || !ended || !strings.Contains(shown, "verify") || !strings.Contains(string(source), shown) {
-			t.Errorf("the page does not show what stands in %s", file)
-		}
-	}
-}
