@@ -22,7 +22,7 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// slack, graphQL, github and own are the rules of docs/answers.md.
+// slack, graphQL, github and own are rules as users write them.
 const (
 	slack = `
 - when: status == 200 && body.ok == false && body.error == "ratelimited"

@@ -22,7 +22,7 @@ import (
 )
 
 // Bad files of rules and hostile answers take little time and memory. Both are bounded far above what
-// they take, so that a busy machine does not matter; docs/answers.md has the figures.
+// they take, so that a busy machine does not matter.
 func TestHostileInput(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
 	const mostTime, mostMemory = time.Minute, 256 << 20
 	measure := func(name string, f func()) {
