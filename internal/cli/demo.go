@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -30,7 +29,6 @@ type demoCmd struct {
 	Cooldown    time.Duration `default:"${demo_cooldown}" placeholder:"5s" help:"How long the breaker then stays open. Default: ${default}."`
 	Keep        bool          `help:"Serve the dashboard beside it, and go on after the summary until Ctrl-C."`
 	Listen      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"With --keep: where the dashboard is served. Default: ${default}, or a free port."`
-	Plain       bool          `help:"Plain lines instead of a picture that is redrawn; the default where stdout is not a terminal."`
 }
 
 // demoVars are the defaults of the flags.
@@ -44,12 +42,6 @@ func demoVars() map[string]string {
 	}
 }
 
-// The smallest terminal that a picture is drawn on.
-const (
-	minColumns = 60
-	minLines   = 12
-)
-
 // Run gives the show.
 func (c *demoCmd) Run(ctx context.Context, p *Process) error {
 	o := demo.Options{
@@ -62,18 +54,7 @@ func (c *demoCmd) Run(ctx context.Context, p *Process) error {
 	if c.Keep {
 		o.Serve = c.serve(p)
 	}
-	columns, lines := terminalSize(p.Stdout)
-	// Older consoles of Windows print escape sequences instead of obeying them.
-	obeys := p.env("TERM") != "dumb" && (runtime.GOOS != "windows" || p.env("WT_SESSION") != "")
-	return demo.Run(ctx, o, demo.Screen{
-		Out:    p.Stdout,
-		Live:   !c.Plain && obeys && isTerminal(p.Stdout) && columns >= minColumns && lines >= minLines,
-		Colour: p.env("NO_COLOR") == "",
-		Columns: func() int {
-			columns, _ := terminalSize(p.Stdout)
-			return columns
-		},
-	})
+	return demo.Run(ctx, o, p.Stdout)
 }
 
 // serve serves the dashboard of a show: on this machine only, where every

@@ -79,7 +79,7 @@ func TestDemo(t *testing.T) {
 	out := runIn(t, env, "", "demo", "--jobs", "8", "--workers", "2", "--concurrency", "2", "--quota", "4", "--window", "6s",
 		"--cooldown", "600ms", "--threshold", "2", "--latency", "10ms").ok(t)
 	for _, part := range []string{
-		"the API answered 429 to worker ", "(2 of 2)\n", "breaker OPEN for all 2 workers: no calls for 600ms\n",
+		"the API answered 429 to worker ", "2 in a row: breaker OPEN for all 2 workers, no calls for 600ms\n",
 		" sends one call for all, the probe\n", "breaker CLOSED, recovered after ", "all 8 jobs are published\n",
 		"8 of 8 jobs, each accepted by the API exactly once (checked)\n",
 	} {

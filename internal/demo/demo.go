@@ -4,117 +4,110 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
-// Times of the screen.
 const (
-	redraw      = 100 * time.Millisecond // live
-	statusEvery = 2 * time.Second        // plain
+	statusEvery = 2 * time.Second
+	// lastAlerts is how long the end waits for alerts that are on their way.
+	lastAlerts = 2 * time.Second
+	// checkTimeout bounds the check of the results, which are in this process.
+	checkTimeout = 10 * time.Second
 )
 
-// checkTimeout bounds the look at the results, which are in this process.
-const checkTimeout = 10 * time.Second
-
-// Run gives the show and returns when all jobs are published, or when ctx ends:
+// Run gives the show on out and returns when all jobs are published, or when ctx ends:
 // then calls in flight are finished and the summary says how far it came. The
 // error says that something broke, or that a job was not accepted exactly once.
-func Run(ctx context.Context, o Options, screen Screen) (err error) {
+func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	sh := newShow(o)
-	st, err := newStage(ctx, o, sh.transition)
+	t := newTimeline(o, out)
+	st, err := newStage(ctx, o, t)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	sh.view = st.observer.View
-	st.follow(ctx, sh)
-
 	ids, err := st.enqueue(ctx)
 	if err != nil {
 		return err
 	}
-	if err := screen.intro(o); err != nil {
+	t.print(`Tidegate demo: %d jobs for an API that accepts %d calls in %s and then says 429, no
+more. %d workers share one circuit breaker: %d answers of 429 in a row open it for all
+of them for %s, then one call tests whether the API accepts again. Slack is notified.
+
+`, o.Jobs, o.Quota, o.Window, o.Workers, o.Threshold, o.Cooldown)
+	url, err := st.serve(ctx)
+	if err != nil {
 		return err
 	}
-	if err := st.serve(ctx, &screen); err != nil {
-		return err
+	if url != "" {
+		t.print("Dashboard: %s\n\n", url)
 	}
-	sh.say(neutral, "%d jobs enqueued; %d workers start, %d calls at a time each", o.Jobs, o.Workers, o.Concurrency)
+	t.say("%d jobs enqueued; %d workers start, %d calls at a time each", o.Jobs, o.Workers, o.Concurrency)
 	started := time.Now()
-	if err := st.start(ctx, sh); err != nil {
+	if err := st.start(ctx); err != nil {
 		return err
 	}
-	if err := play(ctx, st, sh, &screen); err != nil {
-		return err
-	}
-	r := result{o: o, took: time.Since(started), stopped: !sh.ended()}
+	r := result{o: o, stopped: !st.play(ctx)}
+	r.took = time.Since(started)
+	keep := url != "" && !r.stopped
 	if !r.stopped {
-		st.office.settled(ctx)
+		wait(ctx, lastAlerts)
 	}
-	keep := o.Serve != nil && !r.stopped
 	if !keep {
 		if err := st.halt(); err != nil {
 			return err
 		}
 	}
-	if err := r.collect(st, sh, ids); err != nil {
+	if err := r.collect(st, ids); err != nil {
 		return err
 	}
-	if err := screen.show(sh.news(), nil); err != nil {
-		return err
+	text := r.text()
+	if keep = keep && r.verified == nil; keep {
+		text += fmt.Sprintf("\nThe dashboard stays at %s, and jobs go on. Ctrl-C ends it all.\n", url)
 	}
-	if _, err := fmt.Fprint(screen.Out, r.text()); err != nil {
-		return fmt.Errorf("demo: write: %w", err)
+	if err := t.end(text); err != nil || !keep {
+		return errors.Join(r.verified, err)
 	}
-	if keep && r.verified == nil {
-		return st.keep(ctx, &screen)
-	}
-	return r.verified
+	return st.keep(ctx)
 }
 
-// play shows what happens until all jobs are done, a worker gives up or ctx ends.
-func play(ctx context.Context, st *stage, sh *show, screen *Screen) error {
-	every := statusEvery
-	if screen.Live {
-		every = redraw
-	}
-	tick := time.NewTicker(every)
+// play prints how far it is from time to time, and reports whether all jobs were done before
+// ctx ended.
+func (s *stage) play(ctx context.Context) bool {
+	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
-	frameNow := func() frame {
-		stats := st.api.Stats()
-		return sh.frame(stats.Calls, stats.Limited)
-	}
 	for {
-		var end, due bool
 		select {
-		case <-sh.done:
-			sh.say(good, "all %d jobs are published", st.o.Jobs)
-			end = true
+		case <-s.timeline.done:
+			s.timeline.say("all %d jobs are published", s.o.Jobs)
+			return true
 		case <-ctx.Done():
-			sh.say(neutral, "stopping")
-			end = true
-		case <-sh.wake:
+			s.timeline.say("stopping")
+			return false
+		case <-s.timeline.broken:
+			return false
 		case <-tick.C:
-			due = true
-		}
-		now := time.Now()
-		news := sh.news()
-		if due && !screen.Live {
-			news = append(news, event{at: now, text: status(st.o, frameNow(), now)})
-		}
-		if err := screen.show(news, screen.picture(st.o, frameNow(), now)); err != nil || end {
-			return err
+			stats := s.api.Stats()
+			s.timeline.status(stats.Calls, stats.Limited)
 		}
 	}
 }
 
-// collect fills in what is known after the workers have ended.
-func (r *result) collect(st *stage, sh *show, ids []string) error {
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// collect fills in what is known after the jobs have ended.
+func (r *result) collect(st *stage, ids []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	history, err := breaker.History(ctx, st.rdb, destination, 0)
@@ -124,40 +117,48 @@ func (r *result) collect(st *stage, sh *show, ids []string) error {
 	r.incidents = incidentsOf(history)
 	stats := st.api.Stats()
 	r.published, r.calls, r.wasted = stats.Accepted, stats.Calls, stats.Limited
-	r.reschedules, r.heldJobs = sh.reschedules()
-	r.messages, r.edits, r.replies = st.office.counts()
+	st.timeline.mu.Lock()
+	r.reschedules, r.rescheduled = st.timeline.reschedules, len(st.timeline.rescheduled)
+	st.timeline.mu.Unlock()
+	st.channel.mu.Lock()
+	r.messages, r.edits, r.replies = st.channel.messages, st.channel.edits, st.channel.replies
+	st.channel.mu.Unlock()
 	if !r.stopped {
 		r.verified = st.verify(ctx, ids)
 	}
 	return nil
 }
 
-// ended reports whether no job is left.
-func (s *show) ended() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// reschedules returns how often jobs were rescheduled, and how many different ones.
-func (s *show) reschedules() (times, different int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.putOff, len(s.held)
-}
-
-// intro prints what follows.
-func (s *Screen) intro(o Options) error {
-	_, err := fmt.Fprintf(s.Out, `Tidegate demo: %d jobs for an API that accepts %d calls in %s and then says 429, no
-more. %d workers share one circuit breaker: %d answers of 429 in a row open it for all
-of them for %s, then one call tests whether the API accepts again. Slack is notified.
-
-`, o.Jobs, o.Quota, o.Window, o.Workers, o.Threshold, o.Cooldown)
-	if err != nil {
-		return fmt.Errorf("demo: write: %w", err)
+// keep goes on with jobs until ctx ends, so that the dashboard has something to show: in every
+// third window more than the API accepts, and besides some of each kind.
+func (s *stage) keep(ctx context.Context) error {
+	for round := 0; ctx.Err() == nil; round++ {
+		if _, err := s.client.EnqueueMany(ctx, s.more(round)); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+		wait(ctx, s.o.Window)
 	}
 	return nil
+}
+
+// more are the jobs of one window.
+func (s *stage) more(round int) []*jobs.Spec {
+	n := s.o.Quota / 3
+	if round%3 == 0 {
+		n = s.o.Quota * 7 / 5
+	}
+	batch := fmt.Sprintf("round-%d", round)
+	var specs []*jobs.Spec
+	for i := range n {
+		title := map[string]any{"title": fmt.Sprintf("Picture %d of round %d", i+1, round)}
+		specs = append(specs, jobs.New(destination, title, jobs.Batch(batch)))
+	}
+	parent := batch + "-gallery"
+	return append(specs,
+		jobs.New(destination, map[string]any{"gallery": round}, jobs.ID(parent), jobs.Prioritize(jobs.PriorityHigh)),
+		jobs.New(destination, map[string]any{"title": "First of the gallery"}, jobs.After(parent)),
+		jobs.New(destination, map[string]any{"title": "Second of the gallery"}, jobs.After(parent)),
+		jobs.New(destination, map[string]any{"title": "Later"}, jobs.Delay(s.o.Window), jobs.TTL(time.Hour)),
+		jobs.New(destination, map[string]any{"title": "Only now"}, jobs.TTL(s.o.Window/4), jobs.Prioritize(jobs.PriorityLow)),
+	)
 }

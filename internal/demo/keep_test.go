@@ -35,7 +35,7 @@ func TestKeep(t *testing.T) {
 	}
 	var out loggingtest.Buffer
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, o, Screen{Out: &out}) }()
+	go func() { ended <- Run(ctx, o, &out) }()
 	<-served
 	await := func(what string, ok func() bool) {
 		t.Helper()

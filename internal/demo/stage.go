@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redisconn/embedded"
@@ -38,24 +38,23 @@ const (
 // that enqueues, an observer of the breaker, and the workers.
 type stage struct {
 	o        Options
+	timeline *timeline
 	redis    *embedded.Server
 	api      *fakeapi.API
+	channel  *channel
+	slack    *fakehttp.Server
 	rdb      redis.UniversalClient
 	client   *jobs.Client
-	observer *breaker.Breaker
-	office   *office
 	counts   *minutes.Recorder // for the charts of the dashboard
-	url      string            // of the dashboard
 
 	workers errgroup.Group
 	stop    context.CancelFunc
 	closers []func() error
 }
 
-// newStage builds everything but the workers. onEvent gets the breaker's
-// transitions, whichever worker causes them.
-func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *stage, err error) {
-	s = &stage{o: o, stop: func() {}}
+// newStage builds everything but the workers.
+func newStage(ctx context.Context, o Options, t *timeline) (s *stage, err error) {
+	s = &stage{o: o, timeline: t, stop: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -70,10 +69,12 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 		Latency: o.Latency,
 		Light:   true,
 	})
-	if s.office, err = newOffice(o); err != nil {
-		return s, err
+	s.channel = &channel{say: t.say}
+	s.slack = fakehttp.NewServer("slack", s.channel)
+	if _, err = s.slack.Start(""); err != nil {
+		return s, fmt.Errorf("demo: %w", err)
 	}
-	s.closers = append(s.closers, s.office.server.Close)
+	s.closers = append(s.closers, s.slack.Close)
 	if s.rdb, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
@@ -82,26 +83,27 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 	}
 	s.counts = minutes.NewRecorder(s.rdb, s.client, slog.New(slog.DiscardHandler))
 	rules := s.rules()
-	rules.Destination, rules.Instance, rules.OnEvent = destination, "observer", onEvent
-	if s.observer, err = breaker.New(ctx, s.rdb, rules); err != nil {
+	rules.Destination, rules.Instance, rules.OnEvent = destination, "observer", t.transition
+	observer, err := breaker.New(ctx, s.rdb, rules)
+	if err != nil {
 		return s, err
 	}
-	s.closers = append(s.closers, s.observer.Close)
+	s.closers = append(s.closers, observer.Close)
+	t.view = observer.View
 	return s, nil
 }
 
-// follow lets the show watch the observer's view and read Slack until the stage is
-// closed.
-func (s *stage) follow(ctx context.Context, sh *show) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var watching sync.WaitGroup
-	watching.Go(func() { sh.follow(ctx, s.observer) })
-	watching.Go(func() { s.office.follow(ctx, sh.say) })
-	s.closers = append(s.closers, func() error {
-		stop()
-		watching.Wait()
-		return nil
-	})
+// serve starts the dashboard, if one is wanted, and returns where it is.
+func (s *stage) serve(ctx context.Context) (url string, err error) {
+	if s.o.Serve == nil {
+		return "", nil
+	}
+	url, stop, err := s.o.Serve(ctx, s.rdb, s.client)
+	if err != nil {
+		return "", fmt.Errorf("demo: dashboard: %w", err)
+	}
+	s.closers = append(s.closers, stop)
+	return url, nil
 }
 
 // connect opens connections of their own to the embedded Redis.
@@ -144,8 +146,8 @@ func (s *stage) enqueue(ctx context.Context) ([]string, error) {
 // workerName is how a worker is called in the breaker's records.
 func workerName(n int) string { return fmt.Sprintf("worker %d", n) }
 
-// start starts the API and the workers, whose calls and jobs sh observes.
-func (s *stage) start(ctx context.Context, sh *show) error {
+// start starts the API and the workers.
+func (s *stage) start(ctx context.Context) error {
 	url, err := s.api.Start("")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -157,19 +159,19 @@ func (s *stage) start(ctx context.Context, sh *show) error {
 	s.stop = stop
 	s.workers.Go(func() error { s.counts.Run(running); return nil })
 	for n := 1; n <= s.o.Workers; n++ {
-		if err := s.startWorker(running, n, url, sh); err != nil {
+		if err := s.startWorker(running, n, url); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) error {
+func (s *stage) startWorker(ctx context.Context, n int, url string) error {
 	rdb, err := s.connect(ctx, fmt.Sprintf("demo-worker-%d", n))
 	if err != nil {
 		return err
 	}
-	alerting, err := s.office.alerts(rdb, workerName(n))
+	alerting, err := s.newAlerts(rdb, workerName(n))
 	if err != nil {
 		return err
 	}
@@ -178,8 +180,8 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) er
 		ShutdownTimeout: grace, RetryLoopInterval: forward,
 	}
 	options.Observe(publisher.Observer{
-		OnJob:    sh.jobEnded,
-		OnAnswer: func(x publisher.Answer) { sh.answered(n, x.Job) },
+		OnJob:    s.timeline.jobEnded,
+		OnAnswer: func(x publisher.Answer) { s.timeline.limited(n, x.Job) },
 	})
 	alerting.Observe(&options)
 	s.counts.Observe(&options)
@@ -192,16 +194,19 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) er
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.closers = append(s.closers, h.Close)
-	err = p.Handle(destination, sh.watch(n, h),
+	err = p.Handle(destination, s.timeline.watch(n, h),
 		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(s.rules()))
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	stop, err := s.office.employ(ctx, alerting, p)
-	if err != nil {
-		return err
+	if err := alerting.Serve(p); err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
-	s.closers = append(s.closers, stop)
+	s.workers.Go(func() error {
+		defer alerting.Close()
+		_ = alerting.Run(ctx)
+		return nil
+	})
 	s.workers.Go(func() error { return p.Run(ctx) })
 	return nil
 }

@@ -27,7 +27,7 @@ type result struct {
 	calls       int
 	wasted      int
 	reschedules int
-	heldJobs    int
+	rescheduled int // different jobs
 	messages    int // in Slack
 	edits       int
 	replies     int
@@ -67,9 +67,13 @@ func (s *stage) verify(ctx context.Context, ids []string) error {
 		}
 		delete(accepted, id)
 	}
-	completed, err := s.countCompleted(ctx)
+	stats, err := s.client.Stats(ctx, destination)
 	if err != nil {
-		return err
+		return fmt.Errorf("demo: check: %w", err)
+	}
+	completed := 0
+	if len(stats) == 1 {
+		completed = stats[0].Counts[jobs.Completed]
 	}
 	var wrong []string
 	if missing > 0 {
@@ -88,22 +92,6 @@ func (s *stage) verify(ctx context.Context, ids []string) error {
 		return errors.New("demo: the check at the end failed: " + strings.Join(wrong, "; "))
 	}
 	return nil
-}
-
-func (s *stage) countCompleted(ctx context.Context) (int, error) {
-	n := 0
-	o := jobs.ListOptions{Filter: jobs.Filter{Statuses: []jobs.Status{jobs.Completed}, Destination: destination}, Limit: jobs.MaxPage}
-	for {
-		page, err := s.client.List(ctx, o)
-		if err != nil {
-			return 0, fmt.Errorf("demo: check: %w", err)
-		}
-		n += len(page.Items)
-		if page.Next == "" {
-			return n, nil
-		}
-		o.Cursor = page.Next
-	}
 }
 
 // text is the closing summary.
@@ -129,7 +117,7 @@ func (r *result) text() string {
 	row("took", "%s", round(r.took))
 	row("calls", "%d", r.calls)
 	row("wasted calls", "%d answered 429", r.wasted)
-	row("rescheduled", "%d times, %d jobs in flight; the others stayed in the queue", r.reschedules, r.heldJobs)
+	row("rescheduled", "%d times, %d jobs in flight; the others stayed in the queue", r.reschedules, r.rescheduled)
 	row("time to recover", "%s", r.recovery())
 	if !r.stopped {
 		row("Slack", "%s, updated %s, %s in its thread", plural(r.messages, "message"), plural(r.edits, "time"), plural(r.replies, "reply"))
