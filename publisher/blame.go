@@ -204,6 +204,7 @@ func mayBeLimit(answer *jobs.Response) bool {
 
 // accepted reports whether the API took the call: neither its limit nor its health refused it.
 func (r callResult) accepted(answer *jobs.Response) bool {
+	//exhaustive:enforce
 	switch r.kind {
 	case succeeded:
 		return true

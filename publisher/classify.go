@@ -60,6 +60,7 @@ func (r callResult) called() bool {
 
 // outcome is the Outcome constant of the result; "" if no call was made.
 func (r callResult) outcome() string {
+	//exhaustive:enforce
 	switch r.kind {
 	case succeeded:
 		return OutcomeSuccess

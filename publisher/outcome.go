@@ -28,6 +28,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 	if r.err != nil {
 		o.Error = clean(r.err.Error(), maxError)
 	}
+	//exhaustive:enforce
 	switch r.kind {
 	case succeeded:
 		o.Kind, event.Result = store.KindComplete, Completed
