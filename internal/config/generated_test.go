@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"text/template"
@@ -66,6 +67,8 @@ type (
 	}
 	docVariable struct {
 		Name, Default, Values, Doc, DocLines, Assignment string
+
+		Override bool // of a variable that the reference has
 	}
 )
 
@@ -92,6 +95,7 @@ func documentation(t *testing.T) docs {
 			Doc:        strings.ReplaceAll(text, "\n", " "),
 			DocLines:   commentLines(v, text, override),
 			Assignment: assignment(v),
+			Override:   override,
 		}
 		title, intro, _ := strings.Cut(comments[v.group], "\n\n")
 		if n := len(d.Groups); n == 0 || d.Groups[n-1].Title != title {
@@ -121,9 +125,19 @@ func documentedDefault(v variable, override bool) string {
 	return "`" + v.def + "`"
 }
 
+// counted is a kind of values that their default and their name show, unbounded a range without
+// news.
+var (
+	counted   = regexp.MustCompile(`^(a whole number|a number|a duration)( of [a-z]+)?(, | (from)|$)`)
+	unbounded = regexp.MustCompile(`^([01](s|ms)? or more|true or false)$`)
+)
+
 func documentedValues(v variable) string {
 	values := strings.TrimPrefix(v.allowed(), "use ")
 	values, _, _ = strings.Cut(values, ", such as")
+	if values = counted.ReplaceAllString(values, "$4"); unbounded.MatchString(values) {
+		values = ""
+	}
 	if len(v.oneOf) > 0 {
 		values = "`" + strings.Join(v.oneOf, "`, `") + "`"
 	}

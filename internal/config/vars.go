@@ -30,7 +30,7 @@ import (
 type Config struct {
 	// Redis
 	//
-	// Jobs and breakers live in Redis. The forms of the URL are listed below.
+	// Jobs and breakers live in Redis.
 	Redis
 	// Destinations
 	//
@@ -70,63 +70,57 @@ type Config struct {
 // Redis is where jobs and breakers live.
 type Redis struct {
 	// Where Redis is: redis://, rediss:// (TLS), redis-socket:// (unix socket),
-	// redis-sentinel:// or redis-cluster://. Characters of a password that mean
-	// something in a URL are percent-encoded.
+	// redis-sentinel:// or redis-cluster://.
 	RedisURL Secret `env:"REDIS_URL" form:"redis" envDefault:"redis://127.0.0.1:6379/0"`
-	// Prefix of all queues, keys and channels, `[a-z0-9][a-z0-9-]{0,30}`, so that
-	// several installations share a Redis database. The same for all workers,
-	// APIs and commands of one; jobs stay in the namespace they were enqueued in.
+	// Prefix of all queues, keys and channels, `[a-z0-9][a-z0-9-]{0,30}`, so that several
+	// installations share a Redis database. The same for all workers, APIs and commands of
+	// one. See docs/operations.md.
 	RedisNamespace string `env:"REDIS_NAMESPACE" form:"namespace" envDefault:"tidegate"`
 }
 
 // Destination is one API that jobs are published to.
 type Destination struct {
-	// Name that jobs are enqueued for: lower-case letters, digits and hyphens,
-	// 1 to 63 characters, not starting with a hyphen. Each name once;
-	// tidegate-alerts and tidegate-callbacks are Tidegate's own.
+	// Name that jobs are enqueued for: lower-case letters, digits and hyphens, 1 to 63
+	// characters, not starting with a hyphen, nor tidegate-alerts or tidegate-callbacks.
 	Name string `form:"destination" env:"NAME,required,notEmpty" example:"example"`
-	// What is publicly known of an API, as defaults of this destination: its URL, where a
-	// token goes, limits, and what its answers mean. What is set here wins.
-	// `tidegate presets` lists them; see docs/apis.
+	// Defaults of this destination for a known API: URL, where a token goes, limits, meaning
+	// of responses. See docs/apis and `tidegate presets`.
 	Preset string `form:"preset" env:"PRESET" example:"github"`
-	// Address that jobs are published to: absolute, http or https, without user,
-	// password or fragment. Required unless the preset has one. `{key}` in its host,
-	// path or query is the place of a job's key; set KEY_PATTERN then.
+	// Address that jobs are published to: http or https, without user, password or fragment.
+	// Required unless the preset has one. `{key}` in its host, path or query is the place of a
+	// job's key; set KEY_PATTERN then.
 	URL string `form:"target" env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
-	// Regular expression (RE2) that keys must match as a whole. A job with another key
-	// fails without a call, and is refused where this is set at the enqueue too.
+	// Regular expression (RE2) that keys must match as a whole. A job with another key fails
+	// without a call, or is refused at the enqueue.
 	KeyPattern string `form:"pattern" env:"KEY_PATTERN" example:"[a-z0-9-]{1,40}"`
-	// HTTP method of the calls of jobs that choose none.
+	// HTTP method of jobs that choose none.
 	Method string `form:"method" env:"METHOD" envDefault:"POST"`
-	// Longest time that one call may take, from connecting to the end of the
-	// answer.
+	// Longest time of a call, from connecting to the end of the response.
 	Timeout time.Duration `env:"TIMEOUT" envDefault:"30s" min:"1ms"`
-	// Calls that one worker process makes at the same time.
+	// Calls that one worker makes at the same time.
 	Concurrency int `env:"CONCURRENCY" envDefault:"10" min:"1" max:"10000"`
-	// Sent as "Authorization: Bearer TOKEN", unless AUTH_HEADER, AUTH_SCHEME or
-	// AUTH_QUERY say otherwise; with AUTH_TOKENS_FILE, by jobs without a key. Its file is
-	// read again when it changes.
+	// Token of the API, sent as AUTH_HEADER, AUTH_SCHEME and AUTH_QUERY say; with
+	// AUTH_TOKENS_FILE, by jobs without a key. Its file is read again when it changes.
 	AuthToken Secret `form:"token" env:"AUTH_TOKEN" example:"replace-me"`
-	// File with a JSON object from key to token, read again when it changes:
-	// each key's jobs use its token. A job whose key has none fails at once.
+	// File with a JSON object from key to token, read again when it changes. A job whose key
+	// has none fails at once; tidegate retry sends it when the token is there.
 	AuthTokensFile string `env:"AUTH_TOKENS_FILE" example:"/etc/tidegate/tokens.json"`
-	// Token endpoint of OAuth 2.0: calls get access tokens, which are renewed before they
-	// end and when the API refuses one. See docs/credentials.md.
+	// Token endpoint of OAuth 2.0: calls get access tokens, which are renewed. See
+	// docs/credentials.md.
 	OAuthTokenURL string `form:"url" env:"OAUTH_TOKEN_URL" example:"https://auth.example.com/oauth2/token"`
 	// Id of the client that the API has registered.
 	OAuthClientID string `env:"OAUTH_CLIENT_ID" example:"tidegate"`
-	// Secret of that client. Public clients, with refresh tokens, have none.
+	// Secret of that client. Public clients have none.
 	OAuthClientSecret Secret `env:"OAUTH_CLIENT_SECRET" example:"replace-me"`
 	// Scopes that are asked for with client credentials, with spaces between them.
 	OAuthScopes string `env:"OAUTH_SCOPES" example:"read publish"`
-	// File with a JSON object from key to refresh token, read again when it changes:
-	// each key's jobs use its access token. Without it the client's own
-	// (client credentials). Give CREDENTIALS_KEY too.
+	// File with a JSON object from key to refresh token, read again when it changes. Without
+	// it: client credentials. Give CREDENTIALS_KEY too.
 	OAuthRefreshTokensFile string `env:"OAUTH_REFRESH_TOKENS_FILE" example:"/etc/tidegate/refresh-tokens.json"`
 	// Header that tokens are sent in.
 	AuthHeader string `form:"header" env:"AUTH_HEADER" envDefault:"Authorization"`
-	// Scheme before a token in that header, one word. Basic: a token is user:password
-	// and sent in base64. none: a token is sent alone.
+	// Scheme before a token in that header. Basic: a token is user:password. none: a token is
+	// sent alone.
 	AuthScheme string `form:"scheme" env:"AUTH_SCHEME" envDefault:"Bearer"`
 	// Parameter of the query that tokens are sent in, in place of a header.
 	AuthQuery string `env:"AUTH_QUERY" example:"api_key"`
@@ -134,58 +128,50 @@ type Destination struct {
 	SignSecret Secret `env:"SIGN_SECRET" example:"replace-me"`
 	// Header of that signature.
 	SignHeader string `form:"header" env:"SIGN_HEADER" envDefault:"X-Signature-256"`
-	// Headers sent with every call, as Name:Value pairs separated by commas; a
-	// value cannot hold a comma. Authorization, Host, Content-Length,
-	// Idempotency-Key and the hop-by-hop headers are refused. A job cannot replace one.
-	// Values of 6 bytes or more count as secret. See docs/security.md.
+	// Headers of every call; a value cannot hold a comma, and a job cannot replace one.
+	// Authorization, Host, Content-Length, Idempotency-Key and the hop-by-hop headers are
+	// refused. See docs/security.md.
 	Headers http.Header `env:"HEADERS" secret:"true" example:"X-Client:shop,Accept:application/json"`
-	// HTTP statuses that mean "rate limited". Some APIs say 403: where it is listed,
-	// a 403 without a header that says so fails the job at once. See docs/hints.md.
+	// Statuses that mean "rate limited". Where 403 is listed, a 403 without a header that says
+	// so fails the job at once. See docs/hints.md.
 	RateLimitedStatus []int `env:"RATE_LIMITED_STATUS" envDefault:"429"`
-	// HTTP statuses that make a job fail at once, without a retry. A 401 to a call with a
-	// token does not: it opens the circuit breaker, and its jobs wait for a new token. An
-	// answer rule can make it fail the job. See docs/answers.md.
+	// Statuses that make a job fail without a retry; but a 401 to a call with a token opens
+	// the breaker.
 	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
-	// File with rules that say what an answer means where its status does not, in
-	// YAML or JSON, read again when it changes. They come before the statuses above.
-	// See docs/answers.md.
+	// File with rules that say what a response means where its status does not, in YAML or
+	// JSON, read again when it changes. See docs/answers.md.
 	AnswersFile string `env:"ANSWERS_FILE" example:"/etc/tidegate/answers.yaml"`
-	// Honour the header Tidegate-Outcome of answers, for an API of your own: it comes
-	// before rules and statuses. See docs/answers.md.
+	// Honour the header Tidegate-Outcome of responses, for your own API. See docs/answers.md.
 	TrustOutcome bool `env:"TRUST_OUTCOME" envDefault:"false"`
-	// Headers that are believed about the API's limit, in their order of
-	// precedence: retry-after, ratelimit (RateLimit, RateLimit-Policy and the
-	// fields of earlier drafts), x-ratelimit (X-RateLimit-… and X-Rate-Limit-…);
-	// or none.
+	// Headers that are believed about the API's limit, in their order of precedence. See
+	// docs/hints.md.
 	Hints []string `env:"HINTS" envDefault:"retry-after,ratelimit,x-ratelimit"`
-	// Calls per time that the whole fleet makes at most: up to 8 windows, and a call
-	// has to fit into all of them. 60/1h spaces calls evenly, 60/1h:5 lets 5 leave at
-	// once after a pause, 60/1h@Europe/Paris counts from one full hour there to the
-	// next; also 1d, 1w and 1mo. off: none, where a preset has some. See docs/limits.md.
+	// Calls per time of the whole fleet, up to 8 windows: 60/1h spaces calls evenly, 60/1h:5
+	// lets 5 leave at once after a pause, 60/1h@Europe/Paris counts from one full hour there
+	// to the next; also 1d, 1w, 1mo. off: none, where a preset has some. See docs/limits.md.
 	Rate breaker.Rates `env:"RATE" example:"100/10s:20,500000/1d@Europe/Paris"`
-	// Calls that may leave at once, after a pause, in windows of RATE without a number
-	// of their own or a zone; 1 unless set.
+	// Calls that may leave at once, after a pause, in windows of RATE without a number or a
+	// zone; 1 unless set.
 	Burst int `env:"BURST" min:"1" example:"5"`
-	// Calls per time for each key, in the form of RATE.
+	// The same for each key.
 	KeyRate breaker.Rates `env:"KEY_RATE" example:"10/1s:5"`
-	// Calls that the whole fleet makes at once at most, for an API that allows so many.
+	// Calls that the whole fleet makes at once at most.
 	FleetConcurrency int `env:"FLEET_CONCURRENCY" min:"1" example:"5"`
-	// Calls that the whole fleet makes at once at most for one key.
+	// The same for one key.
 	KeyConcurrency int `env:"KEY_CONCURRENCY" min:"1" example:"1"`
-	// Expression over a job's key, request, payload and priority: the key under which the
-	// breaker of keys, KEY_RATE and KEY_CONCURRENCY hold the job, such as request.path or
-	// key + ":" + payload.model. Its token stays that of its key. See docs/limits.md.
+	// Expression over a job's key, request, payload and priority: the key of its breaker,
+	// KEY_RATE and KEY_CONCURRENCY, such as request.path. Its token stays that of its key. See
+	// docs/limits.md.
 	KeyBy string `form:"key expression" env:"KEY_BY" example:"request.path"`
-	// Refusals of one job by itself, while the API accepts other jobs, after which it fails.
-	// They do not open the breaker, and that job alone waits, longer each time. 0: it never
+	// Refusals of one job, while the API accepts others, after which it fails. 0: it never
 	// fails. See docs/limits.md.
 	MaxRefusedAlone int `env:"MAX_REFUSED_ALONE" envDefault:"10" min:"0"`
-	// Bytes of an answer's body that are kept with its job.
+	// Bytes of a response's body that are kept with its job.
 	ResponseBodyBytes int `env:"RESPONSE_BODY_BYTES" envDefault:"4096" min:"1" max:"1048576"`
 	// Receives a signed webhook at the end of each job. See docs/callbacks.md.
 	CallbackURL string `form:"url" env:"CALLBACK_URL" example:"https://app.example.com/hooks/tidegate"`
-	// Signs these webhooks: whsec_ and 24 to 64 random bytes in base64. Several, with
-	// commas between them, all sign, so that one can replace another.
+	// Signs these webhooks: whsec_ and 24 to 64 random bytes in base64. Of several, with
+	// commas between them, all sign.
 	CallbackSecret Secret `env:"CALLBACK_SECRET" example:"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="`
 	// Overrides of the circuit breaker for this destination; each one that is
 	// not set takes the global value.
@@ -196,70 +182,65 @@ type Destination struct {
 
 // Breaker is how a circuit breaker behaves.
 type Breaker struct {
-	// Off: no answer opens the breaker, and no RATE, KEY_RATE, FLEET_CONCURRENCY or
-	// KEY_CONCURRENCY is kept. A rate-limited job is still rescheduled; a trip or force by
-	// hand holds all the same.
+	// Off: no response opens the breaker, and no rate or concurrency of the fleet is kept. A
+	// trip or force by hand holds all the same.
 	Enabled bool `env:"ENABLED" envDefault:"true"`
-	// Consecutive rate-limited answers that open the breaker.
+	// Rate-limited responses in a row that open the breaker.
 	FailureThreshold int `env:"FAILURE_THRESHOLD" envDefault:"3" min:"1"`
-	// Calls of different jobs in a row, in the whole fleet, that ended in 5xx, a timeout or a
-	// broken connection, or all in 401, or all in 403: they open the breaker with cause
-	// outage, and their jobs are deferred, not failed. 0: such calls do not open it.
+	// Calls of different jobs in a row that ended in 5xx, a timeout or a broken connection, or
+	// all in 401, or all in 403, which open the breaker with cause outage. 0: none.
 	OutageThreshold int `env:"OUTAGE_THRESHOLD" envDefault:"10" min:"0" max:"100"`
-	// First cooldown after opening, in milliseconds.
+	// First cooldown.
 	Cooldown Millis `env:"COOLDOWN_MS" envDefault:"300000" min:"1"`
-	// Each failed probe multiplies the next cooldown by this. 2 suits APIs that
-	// punish calls made while limited.
+	// Each failed probe multiplies the cooldown by this. 2 suits APIs that punish calls made
+	// while limited.
 	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1" max:"1000"`
-	// Part of a cooldown that is added at random once it has grown, so that what
-	// opened together does not come back together.
+	// Part of a cooldown that is added at random once it has grown.
 	CooldownJitter float64 `env:"COOLDOWN_JITTER" envDefault:"0.1" min:"0" max:"1"`
-	// Longest cooldown, in milliseconds; also caps what the API asks for.
+	// Longest cooldown; also caps what the API asks for.
 	MaxCooldown Millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
-	// A rate-limited answer that says how long to wait opens the breaker at once,
-	// until the time it names.
+	// A rate-limited response that says how long to wait opens the breaker at once, until
+	// then.
 	TrustHints bool `env:"TRUST_HINTS" envDefault:"true"`
-	// Learn limits from rate-limited answers that do not say how long to wait: how many calls
-	// the API takes in which time, and how many at once.
+	// Learn limits from rate-limited responses that do not say how long to wait. See
+	// docs/limits.md.
 	Learn bool `env:"LEARN" envDefault:"true"`
-	// Lease of the probe, in milliseconds: after it another probe may start, so
-	// it should be longer than the destination's timeout.
+	// Lease of the probe; longer than the destination's timeout.
 	ProbeTimeout Millis `env:"PROBE_TIMEOUT_MS" min:"1" example:"35000"`
 }
 
 // Retry bounds the retry policy of jobs.
 type Retry struct {
-	// Upper bound of a job's max_retries.
+	// Of max_retries.
 	MaxRetriesLimit int `env:"MAX_RETRIES_LIMIT" envDefault:"10" min:"1"`
-	// Upper bound of a job's max_delay_secs, in seconds.
+	// Of max_delay_secs, in seconds.
 	MaxDelayLimit Secs `env:"MAX_DELAY_LIMIT" envDefault:"3600" min:"1"`
-	// How often a worker polls queues of which no message has come, in
-	// milliseconds. Jobs are published when they are due.
+	// How often a worker polls queues of which no message has come. Jobs are
+	// published when they are due.
 	LoopInterval Millis `env:"LOOP_INTERVAL_MS" envDefault:"1000" min:"10"`
 }
 
 // Jobs are the settings for all jobs.
 type Jobs struct {
-	// How long a completed job can still be looked up.
+	// How long a completed job is kept.
 	JobRetention time.Duration `env:"JOB_RETENTION" envDefault:"24h" min:"0s"`
-	// How long a failed, cancelled or expired job can still be looked up.
+	// How long a failed, cancelled or expired job is kept.
 	JobRetentionFailed time.Duration `env:"JOB_RETENTION_FAILED" envDefault:"2160h" min:"0s"`
-	// A job that was running this many times when its worker died fails as
-	// poison; twice as often while workers die of something else, unless it is 1.
+	// A job that was running so often when its worker died fails as poison.
 	MaxCrashes int `env:"MAX_CRASHES" envDefault:"3" min:"1"`
 	// Largest payload of a job, in bytes.
 	MaxPayloadBytes int `env:"MAX_PAYLOAD_BYTES" envDefault:"262144" min:"1" max:"16777216"`
-	// What the Idempotency-Key of a call names: "job" is the same on every call
-	// of a job, "attempt" another one for each retry.
+	// "job": all calls of a job have the same Idempotency-Key; "attempt": each retry has
+	// another one.
 	IdempotencyScope string `env:"IDEMPOTENCY_SCOPE" envDefault:"job" oneof:"job,attempt"`
 }
 
 // Credentials are how tokens that the fleet shares are kept.
 type Credentials struct {
-	// Encrypts the tokens of OAuth 2.0 in Redis: 32 random bytes in base64, the same for
-	// all workers. Of several, with commas between them, the first one encrypts and
-	// each decrypts, so that one can replace another. Without it each worker fetches
-	// tokens of its own, and rotated refresh tokens are lost when it stops.
+	// Encrypts the tokens of OAuth 2.0 in Redis: 32 random bytes in base64, the same for all
+	// workers. Of several, with commas between them, the first encrypts and each decrypts.
+	// Without it each worker fetches its tokens, and rotated refresh tokens are lost when it
+	// stops.
 	Key Secret `form:"credentials key" env:"CREDENTIALS_KEY" example:"cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="`
 }
 
@@ -267,8 +248,8 @@ type Credentials struct {
 type Worker struct {
 	// Time that calls in flight get to finish after SIGTERM.
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" min:"1ms"`
-	// Address of the worker's /healthz, /readyz and /metrics: host:port, `:9090` for
-	// all interfaces, or `off`. If the default is taken: a warning, and a free port.
+	// Address of the worker's /healthz, /readyz and /metrics: host:port, `:9090` for all
+	// interfaces, or `off`. If the default is taken: a warning, and a free port.
 	OpsAddr string `form:"address or off" env:"OPS_ADDR" envDefault:"127.0.0.1:9090"`
 }
 
@@ -282,46 +263,41 @@ type Log struct {
 
 // Alerts are about breakers and jobs. Without a receiver there are none; see [Alerts.Enabled].
 type Alerts struct {
-	// Bot token (`xoxb-…`) of the Slack app that posts alerts, together with
-	// SLACK_CHANNEL: one message per incident, which is updated and has a thread.
+	// Bot token (`xoxb-…`) of the Slack app that posts alerts, together with SLACK_CHANNEL.
 	SlackBotToken Secret `form:"token" env:"SLACK_BOT_TOKEN" example:"xoxb-replace-me"`
-	// Channel that alerts are posted to: its name (`#publishing`) or id
-	// (`C0123ABCD`).
+	// Channel that alerts are posted to: `#publishing` or `C0123ABCD`.
 	SlackChannel string `form:"channel" env:"SLACK_CHANNEL" example:"#publishing"`
-	// Incoming webhook of Slack: short separate messages, which are not updated
-	// and have no threads. With a bot token, the webhook is used for what the
-	// token could not deliver.
+	// Incoming webhook of Slack: short separate messages. With a bot token, for what the token
+	// could not deliver.
 	SlackWebhookURL Secret `form:"receiver" env:"SLACK_WEBHOOK_URL" example:"https://hooks.slack.com/services/replace/me"`
 	// Base address of Slack's API; for tests.
 	SlackAPIURL string `form:"receiver" env:"SLACK_API_URL" envDefault:"https://slack.com/api/"`
-	// A breaker open for longer than this pages on-call; with `off` or 0 none
-	// does.
+	// A breaker open for longer than this pages on-call; `off` or 0: none.
 	OpenTooLong OffDuration `env:"ALERT_OPEN_TOO_LONG" envDefault:"15m" min:"0s"`
-	// Whom the page mentions in Slack: `@name`, `@here`, `@channel`, `@everyone`,
-	// the id of a person or user group (`U…`, `W…`, `S…`), or the form that Slack
-	// has for one of them (`<@U…>`, `<!subteam^S…>`, `<!here>`).
+	// Whom the page mentions in Slack: `@name`, `@here`, `@channel`, `@everyone`, the id of a
+	// person or user group (`U…`, `W…`, `S…`), or Slack's form of one (`<@U…>`,
+	// `<!subteam^S…>`, `<!here>`).
 	OncallMention string `form:"mention" env:"ALERT_ONCALL_MENTION" example:"@oncall"`
 	// Integration key (Events API v2) of the PagerDuty service that is paged.
 	PagerDutyRoutingKey Secret `env:"PAGERDUTY_ROUTING_KEY" example:"replace0me0with0the0routing0key0"`
-	// Full URL that PagerDuty events are posted to. Accounts in PagerDuty's EU
-	// region have one on events.eu.pagerduty.com.
+	// URL that PagerDuty events are posted to; in the EU region one on
+	// events.eu.pagerduty.com.
 	PagerDutyAPIURL string `form:"receiver" env:"PAGERDUTY_API_URL" envDefault:"https://events.pagerduty.com/v2/enqueue"`
-	// Alert when this many jobs failed within this time, such as `50/5m`.
+	// Alert when so many jobs failed within a time, such as `50/5m`.
 	FailedBurst Burst `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
-	// Alert when the oldest job that waits to run is older than this; its age counts from its creation.
+	// Alert when the oldest job that waits to run is older than this.
 	OldestPending OffDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
 }
 
 // API is how the HTTP API and the dashboard are served.
 type API struct {
-	// Address of the HTTP API and the dashboard of `tidegate api`. One that is not
-	// loopback needs API_TOKENS_FILE.
+	// Address of the HTTP API and the dashboard of `tidegate api`. One that is not loopback
+	// needs API_TOKENS_FILE.
 	ListenAddr string `form:"address" env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080"`
-	// File with the API's tokens: name, scopes and hash of each, read again when it
-	// changes. `tidegate token new` writes it. Not set: every caller that
-	// reaches LISTEN_ADDR has all rights.
+	// File with the API's tokens, which `tidegate token new` writes; read again when it
+	// changes. Not set: every caller that reaches LISTEN_ADDR has all rights.
 	TokensFile string `env:"API_TOKENS_FILE" example:"/etc/tidegate/api-tokens.json"`
-	// Base of the links in alerts: where people's browsers reach `tidegate api`.
+	// Base of the links in alerts: where browsers reach `tidegate api`.
 	PublicURL string `form:"receiver" env:"PUBLIC_URL" example:"https://tidegate.example.com"`
 }
 
