@@ -15,9 +15,6 @@ GOLANGCI := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
 PKGS ?= ./...
 ARGS ?=
 
-# Packages of which make soak runs only the tests that stand under the build tag soak.
-SOAK := ./jobs ./publisher
-
 # Checks build binaries only to throw them away. Without the commit stamped in they
 # also build where git refuses to look at a checkout that another user owns.
 test-race test-client test-bench quick lint bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
@@ -97,7 +94,6 @@ soak: redis ## Run the long tests: end to end, and against the invariants; up to
 	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/modeltest
 	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
 	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/feed
-	$(GO) test -tags soak -count=1 -p 1 -timeout 20m -v -run "$$(scripts/soak-tests.sh $(SOAK))" $(ARGS) $(SOAK)
 	$(GO) test -tags soak -count=1 -timeout 40m -v $(ARGS) ./internal/e2e
 
 .PHONY: image

@@ -131,77 +131,6 @@ func testHistoryOfAction(t *testing.T, before, after []jobs.HistoryEntry, a jobs
 	}
 }
 
-// The methods for one job: nil where it was done or asked for, and an error that
-// says which action on which job was refused and why.
-func TestActionsOnOneJob(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	type method func(context.Context, string, ...jobs.ActOption) error
-	for _, tc := range []struct {
-		name    string
-		do      method
-		on, not func(*bench) *jobs.Job
-		after   jobs.Status
-		refused string
-	}{
-		{"cancel", b.Cancel, pending, ended("completed"), jobs.Cancelled, "cancelled: it is completed"},
-		{"cancel", b.Cancel, running, ended("failed"), jobs.Running, "cancelled: it is failed"},
-		{"pause", b.Pause, pending, after(jobs.ActionPause, pending), jobs.Paused, "paused: it is paused"},
-		{"resume", b.Resume, after(jobs.ActionPause, pending), pending, jobs.Pending, "resumed: it is pending"},
-		{"retry", b.Retry, ended("failed"), running, jobs.Pending, "retried: it is running"},
-		{"expire", b.MarkExpired, pending, running, jobs.Expired, "expired: it is running"},
-	} {
-		id := tc.on(b).ID
-		if err := tc.do(ctx, id); err != nil || b.get(id).Status != tc.after {
-			t.Errorf("%s: %v, and the job is %s, want %s", tc.name, err, b.get(id).Status, tc.after)
-		}
-		id = tc.not(b).ID
-		err := tc.do(ctx, id)
-		want := fmt.Sprintf("jobs: %s: job %s cannot be %s", tc.name, id, tc.refused)
-		if err == nil || err.Error() != want || !errors.Is(err, jobs.ErrStatus) || errors.Is(err, jobs.ErrNotFound) {
-			t.Errorf("%s: error %v, want %s", tc.name, err, want)
-		}
-		for _, id := range []string{"nobody", "", "a b", "*"} {
-			err := tc.do(ctx, id)
-			if want := fmt.Sprintf("jobs: %s: %s: job not found", tc.name, id); err == nil || err.Error() != want || !errors.Is(err, jobs.ErrNotFound) {
-				t.Errorf("%s: error %v, want %s", tc.name, err, want)
-			}
-		}
-	}
-}
-
-// Without a reason the history and the last error still say what happened.
-func TestActionsWithoutAReason(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for _, tc := range []struct {
-		a                 jobs.Action
-		of                func(*bench) *jobs.Job
-		detail, lastError string
-	}{
-		{jobs.ActionCancel, pending, "", "cancelled"},
-		{jobs.ActionPause, pending, "", ""},
-		{jobs.ActionExpire, retryPending, "by hand, while retry_pending", "boom"},
-		{jobs.ActionExpire, after(jobs.ActionPause, pending), "by hand, while paused", ""},
-	} {
-		id := tc.of(b).ID
-		if r := b.act(tc.a, id); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		h := b.history(id)
-		last := h[len(h)-1]
-		if last.Detail != tc.detail || last.By != "" || b.get(id).LastError != tc.lastError {
-			t.Errorf("%s: last entry %+v, last error %q", tc.a, last, b.get(id).LastError)
-		}
-	}
-	id := b.enqueue().ID
-	b.must(b.Cancel(context.Background(), id, jobs.Because("customer left")))
-	if got := b.get(id).LastError; got != "customer left" {
-		t.Errorf("last error of a cancelled job is %q", got)
-	}
-}
-
 // Many ids in one call: an answer for each in their order, also for those that
 // are unknown, given twice, or in other destinations and priorities.
 func TestActOnMany(t *testing.T) {
@@ -239,36 +168,6 @@ func TestActOnMany(t *testing.T) {
 			t.Errorf("no ids: %v, %v", results, err)
 		}
 	})
-}
-
-// Thousands of ids cost few round trips.
-func TestActOnManyCostsFewCalls(t *testing.T) {
-	t.Parallel()
-	const n = 5000
-	rdb := redistest.Database(t).Client(t)
-	b := benchOn(t, rdb)
-	specs := make([]*jobs.Spec, n)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-	}
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	ids := make([]string, n)
-	for i, r := range results {
-		ids[i] = r.Job.ID
-	}
-	trips := countTrips(rdb)
-	answers, err := b.Act(context.Background(), jobs.ActionCancel, ids)
-	b.must(err)
-	for _, r := range answers {
-		if !r.Done {
-			t.Fatalf("answer %+v", r)
-		}
-	}
-	// The ids are looked up 500 at a time and cancelled 200 at a time.
-	if got, most := trips(), n/500+n/200+10; got > most {
-		t.Errorf("%d round trips for %d jobs, want at most %d", got, n, most)
-	}
 }
 
 func TestActRefusesWhatIsNoAction(t *testing.T) {
@@ -344,28 +243,6 @@ func TestNilOptionsAreRefused(t *testing.T) {
 	}
 	if _, err := b.Get(ctx, "refused"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the job with a nil option: %v", err)
-	}
-}
-
-// A Redis that is gone is an error of its own, and does not mean that jobs do not
-// exist.
-func TestActWithoutRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := benchOn(t, server.Client(t))
-	id := b.enqueue().ID
-	server.Kill()
-	results, err := b.Act(context.Background(), jobs.ActionCancel, []string{id})
-	if err == nil || !strings.HasPrefix(err.Error(), "jobs: cancel: ") || errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("error %v", err)
-	}
-	for _, r := range results {
-		if r.Done || r.Asked || r.Err == nil || errors.Is(r.Err, jobs.ErrNotFound) {
-			t.Errorf("answer %+v for a job that was not reached", r)
-		}
-	}
-	if err := b.Cancel(context.Background(), id); err == nil || errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrStatus) {
-		t.Errorf("cancel: %v", err)
 	}
 }
 

@@ -3,8 +3,6 @@ package jobs_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -199,7 +197,7 @@ func TestActWhere(t *testing.T) {
 		for _, a := range []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume, jobs.ActionRetry, jobs.ActionExpire} {
 			t.Run(name+", "+string(a), func(t *testing.T) {
 				t.Parallel()
-				c := newCrowd(t, redistest.Embedded(t), n)
+				c := newCrowd(t, redistest.Database(t).Client(t), n)
 				testActWhere(t, c, a, of(c))
 			})
 		}
@@ -257,43 +255,6 @@ func testActWhere(t *testing.T, c *crowd, a jobs.Action, f jobs.Filter) {
 	}
 }
 
-// The same on a batch of thousands on a real Redis, in few round trips.
-func TestActWhereOnALargeBatch(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Database(t).Client(t)
-	c := newCrowd(t, rdb, 5000)
-	ctx := context.Background()
-	f := jobs.Filter{Batch: c.batch}
-	trips := countTrips(rdb)
-	sum, err := c.ActWhere(ctx, jobs.ActionCancel, f)
-	c.must(err)
-	// Nine queues, two passes; each thousand is read once and cancelled 200 at a time.
-	if got := trips(); got > 150 {
-		t.Errorf("%d round trips", got)
-	}
-	total := 0
-	for _, j := range c.jobs {
-		if j.Batch == c.batch {
-			total++
-		}
-	}
-	s, err := c.Batch(ctx, c.batch)
-	c.must(err)
-	if s.Total != total || s.Counts[jobs.Running] != sum.Asked || sum.Refused != 0 ||
-		s.Counts[jobs.Pending]+s.Counts[jobs.Waiting]+s.Counts[jobs.RetryPending]+s.Counts[jobs.Paused] != 0 {
-		t.Errorf("%+v, and the batch of %d is %+v", sum, total, s)
-	}
-	counted := map[jobs.Status]int{}
-	for _, j := range c.now() {
-		if j.Batch == c.batch {
-			counted[j.Status]++
-		}
-	}
-	if !maps.Equal(counted, s.Counts) {
-		t.Errorf("the batch counts %v, jobs looked up one by one %v", s.Counts, counted)
-	}
-}
-
 // A filter that selects everything is refused, as are others that List refuses, by
 // the dry run too.
 func TestActWhereRefuses(t *testing.T) {
@@ -314,76 +275,6 @@ func TestActWhereRefuses(t *testing.T) {
 		}
 	}
 	b.wantStatus(&jobs.Job{ID: id}, jobs.Pending)
-}
-
-// What has expired, unseen by any worker, is neither acted on nor counted, and what
-// cannot be retried any more is told as refused.
-func TestActWhereOnOverdueJobs(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	for _, tc := range []struct {
-		a         jobs.Action
-		of        func(*bench, ...jobs.Option) *jobs.Job
-		want      jobs.ActSummary
-		countsDue int
-	}{
-		{jobs.ActionCancel, (*bench).enqueue, jobs.ActSummary{Done: 1, Refused: 1}, 1},
-		{jobs.ActionPause, (*bench).enqueue, jobs.ActSummary{Done: 1, Refused: 1}, 1},
-		{jobs.ActionExpire, (*bench).enqueue, jobs.ActSummary{Done: 2}, 2},
-		{jobs.ActionRetry, func(b *bench, o ...jobs.Option) *jobs.Job {
-			j := b.enqueue(o...)
-			b.run(j, store.StateFailed)
-			return j
-		}, jobs.ActSummary{Done: 1, Refused: 1}, 1},
-	} {
-		t.Run(string(tc.a), func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			tc.of(b, jobs.TTL(hour))
-			b.overdue(tc.of(b, jobs.TTL(hour)))
-			f := jobs.Filter{Destination: b.dest}
-			n, err := b.CountWhere(ctx, tc.a, f)
-			b.must(err)
-			sum, err := b.ActWhere(ctx, tc.a, f)
-			b.must(err)
-			if n != tc.countsDue || sum != tc.want {
-				t.Errorf("dry run %d, %+v; want %d, %+v", n, sum, tc.countsDue, tc.want)
-			}
-		})
-	}
-}
-
-// Running jobs of which a pause was asked are resumed by a filter, others are not
-// counted.
-func TestActWhereOnRunningJobs(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	f := jobs.Filter{Destination: b.dest}
-	running(b)
-	after(jobs.ActionCancel, running)(b)
-	after(jobs.ActionPause, running)(b)
-	for _, step := range []struct {
-		a     jobs.Action
-		want  jobs.ActSummary
-		count int
-	}{
-		{jobs.ActionExpire, jobs.ActSummary{}, 0},
-		{jobs.ActionResume, jobs.ActSummary{Done: 1}, 1},
-		{jobs.ActionResume, jobs.ActSummary{}, 0},
-		{jobs.ActionPause, jobs.ActSummary{Asked: 2, Refused: 1}, 2},
-		{jobs.ActionCancel, jobs.ActSummary{Asked: 3}, 3},
-		{jobs.ActionPause, jobs.ActSummary{Refused: 3}, 0},
-		{jobs.ActionResume, jobs.ActSummary{}, 0},
-	} {
-		n, err := b.CountWhere(ctx, step.a, f)
-		b.must(err)
-		sum, err := b.ActWhere(ctx, step.a, f)
-		b.must(err)
-		if n != step.count || sum != step.want {
-			t.Errorf("%s: dry run %d, %+v; want %d, %+v", step.a, n, sum, step.count, step.want)
-		}
-	}
 }
 
 // Families are counted by those that the filter selects, whichever of them is met
@@ -502,35 +393,5 @@ func TestActWhereWhileJobsMove(t *testing.T) {
 	cancelled := len(produced)
 	if sum.Done < n-len(taken) || sum.Done > n+cancelled {
 		t.Errorf("%+v of %d jobs, %d were taken and %d came", sum, n, len(taken), len(produced))
-	}
-}
-
-// It stops when its context ends, and says what was done before.
-func TestActWhereCancelledInTheMiddle(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Database(t).Client(t)
-	b := benchOn(t, rdb)
-	specs := make([]*jobs.Spec, 5000)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-	}
-	_, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	pages := 0
-	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
-		if pages++; pages == 9 { // of many empty sets, and of the list
-			cancel()
-		}
-	}))
-	sum, err := b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Destination: b.dest})
-	if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "jobs: cancel: ") {
-		t.Errorf("error %v", err)
-	}
-	s, err := store.Stats(context.Background(), b.rdb, b.queue())
-	b.must(err)
-	if got := s.States[store.StateCancelled]; got != sum.Done {
-		t.Errorf("%+v is told, %d are cancelled", sum, got)
 	}
 }

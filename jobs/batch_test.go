@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -81,19 +80,6 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-func TestBatchAsJSON(t *testing.T) {
-	t.Parallel()
-	b := benchOn(t, redistest.Embedded(t))
-	b.enqueue(jobs.Batch("import-7"))
-	b.enqueue(jobs.Batch("import-7"), jobs.TTL(0))
-	got, err := json.Marshal(b.batch("import-7"))
-	b.must(err)
-	want := `{"batch":"import-7","total":2,"counts":{"expired":1,"pending":1},"progress":0.5,"done":false}`
-	if string(got) != want {
-		t.Errorf("JSON %s, want %s", got, want)
-	}
-}
-
 func TestBatchNotFound(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -110,27 +96,6 @@ func TestBatchNotFound(t *testing.T) {
 		if s, err = b.WaitBatch(context.Background(), name, nil); s != nil || !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("wait for %q: %+v, %v", name, s, err)
 		}
-	}
-}
-
-// Counting thousands of jobs takes few round trips.
-func TestBatchIsCheap(t *testing.T) {
-	t.Parallel()
-	const n = 10000
-	rdb := redistest.Database(t).Client(t)
-	b := benchOn(t, rdb)
-	specs := make([]*jobs.Spec, n)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i, jobs.Batch("many"))
-	}
-	_, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	trips := countTrips(rdb)
-	if got := b.batch("many"); got.Total != n || got.Counts[jobs.Pending] != n {
-		t.Errorf("%+v", got)
-	}
-	if got := trips(); got > n/1000+6 {
-		t.Errorf("%d round trips", got)
 	}
 }
 
@@ -178,21 +143,4 @@ func TestWaitBatch(t *testing.T) {
 			t.Errorf("a batch that has ended: %+v, %v", again, err)
 		}
 	})
-}
-
-// It ends with its context, and returns what it saw last.
-func TestWaitBatchCancelled(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.enqueue(jobs.Batch(b.dest))
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	got, err := b.WaitBatch(ctx, b.dest, func(*jobs.BatchStatus) { cancel() })
-	if !errors.Is(err, context.Canceled) || got == nil || got.Total != 1 || got.Done {
-		t.Errorf("%+v, %v", got, err)
-	}
-	got, err = b.WaitBatch(ctx, b.dest, nil)
-	if !errors.Is(err, context.Canceled) || got != nil {
-		t.Errorf("from the start: %+v, %v", got, err)
-	}
 }

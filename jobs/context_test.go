@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -117,42 +116,6 @@ func TestContextEndsCallsToASilentRedis(t *testing.T) {
 	}
 }
 
-// over is a context whose deadline has passed, which is not done yet: its timer is late.
-type over struct{ context.Context }
-
-func (over) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
-
-// go-redis may notice the end of a context before the context does.
-func TestTimeoutOfTheNetworkIsTheContexts(t *testing.T) {
-	t.Parallel()
-	rdb := patient(t, "127.0.0.1:1")
-	rdb.AddHook(timedOut{})
-	client, err := jobs.NewClient(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, call := range map[string]func(ctx context.Context) error{
-		"a command":  func(ctx context.Context) error { _, err := client.Now(ctx); return err },
-		"a pipeline": func(ctx context.Context) error { _, err := client.Wait(ctx, "id"); return err },
-	} {
-		if err := call(over{t.Context()}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-type timedOut struct{}
-
-func (timedOut) DialHook(redis.DialHook) redis.DialHook {
-	return func(context.Context, string, string) (net.Conn, error) { return nil, os.ErrDeadlineExceeded }
-}
-
-func (timedOut) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (timedOut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // The same where Redis stops in the middle of its work, and what was given up is no harm
 // to what comes after.
 func TestContextEndsCallsToAFrozenRedis(t *testing.T) {
@@ -176,46 +139,4 @@ func TestContextEndsCallsToAFrozenRedis(t *testing.T) {
 	if got := b.get(job.ID); got.ID != "given-up" {
 		t.Errorf("job %+v", got)
 	}
-}
-
-// One caller that waits for the list of destinations without a limit keeps nobody else
-// waiting.
-func TestContextEndsTheWaitForAnotherCaller(t *testing.T) {
-	t.Parallel()
-	rdb := patient(t, silentRedis(t))
-	client, err := jobs.NewClient(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, endFirst := context.WithCancel(context.Background())
-	asked := make(chan struct{}, 1)
-	rdb.AddHook(processHook(func(redis.Cmder) {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-	}))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = client.Enqueue(first, jobs.New("api", 1))
-	}()
-	<-asked
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	second := make(chan error, 1)
-	go func() {
-		_, err := client.Enqueue(ctx, jobs.New("api", 1))
-		second <- err
-	}()
-	select {
-	case err := <-second:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v", err)
-		}
-	case <-time.After(atOnce):
-		t.Error("the second caller waits for the first")
-	}
-	endFirst()
-	<-done
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -81,68 +80,6 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 		_, err := c.Enqueue(ctx, jobs.New("devianart", 1))
 		return err == nil
 	})
-}
-
-// Asking for a destination that does not exist, again and again, does not read
-// the list each time.
-func TestUnknownDestinationsAreCheap(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Embedded(t)
-	c, err := jobs.NewClient(rdb, jobs.WithDestinations("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trips := countTrips(rdb)
-	started := time.Now()
-	for range 200 {
-		if _, err := c.Enqueue(context.Background(), jobs.New("b", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
-			t.Fatal(err)
-		}
-	}
-	if got, most := trips(), 1+int(time.Since(started)/time.Second); got > most {
-		t.Errorf("%d reads, want at most one a second", got)
-	}
-}
-
-func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
-	t.Parallel()
-	var names []string
-	for i := range 13 {
-		names = append(names, fmt.Sprintf("d%02d", i))
-	}
-	c, err := jobs.NewClient(redistest.Embedded(t), jobs.WithDestinations(names...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Enqueue(context.Background(), jobs.New("x", 1))
-	want := `jobs: enqueue: destination "x" is not known; known are d00, d01, d02, d03, d04, d05, d06, d07, d08, d09 and 3 more`
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
-}
-
-// Many who ask at once, with a list that nobody has read yet, are all refused.
-func TestUnknownDestinationUnderConcurrency(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Database(t).Client(t)
-	if err := rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "real", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	for range 10 {
-		c, err := jobs.NewClient(rdb)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				if _, err := c.Enqueue(t.Context(), jobs.New("typo", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
-					t.Errorf("error %v, want ErrUnknownDestination", err)
-				}
-			})
-		}
-		wg.Wait()
-	}
 }
 
 // Where no destination is known, names are accepted up to a bound, by all clients

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -107,47 +106,6 @@ func TestDuplicateIDsWithinOneCall(t *testing.T) {
 	})
 }
 
-// A file that is enqueued again costs little more than the first time.
-func TestManyDuplicatesCostFewCalls(t *testing.T) {
-	t.Parallel()
-	const n = 2000
-	rdb := redistest.Database(t).Client(t)
-	b := benchOn(t, rdb)
-	specs := make([]*jobs.Spec, n)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i, jobs.ID(fmt.Sprint("id-", i)))
-	}
-	enqueue := func() (duplicates int) {
-		t.Helper()
-		results, err := b.EnqueueMany(context.Background(), specs)
-		b.must(err)
-		for i, r := range results {
-			if r.Err != nil || r.Job.ID != specs[i].ID {
-				t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
-			}
-			if r.Job.Duplicate {
-				duplicates++
-			}
-		}
-		return duplicates
-	}
-	if got := enqueue(); got != 0 {
-		t.Errorf("%d duplicates the first time", got)
-	}
-	trips := countTrips(rdb)
-	if got := enqueue(); got != n {
-		t.Errorf("%d duplicates the second time, want %d", got, n)
-	}
-	// For 1000 jobs: the queues, two looks for ids, the load of the script, the
-	// script, and two reads.
-	if got := trips(); got > 2*7 {
-		t.Errorf("%d round trips for %d duplicates, want at most 14", got, n)
-	}
-	if got := len(b.waiting(b.queue())); got != n {
-		t.Errorf("%d jobs wait, want %d", got, n)
-	}
-}
-
 // A record that is in the way but cannot be read is said, and keeps no other job.
 func TestDuplicateOfGarbage(t *testing.T) {
 	t.Parallel()
@@ -166,37 +124,5 @@ func TestDuplicateOfGarbage(t *testing.T) {
 	}
 	if results[2].Err != nil {
 		t.Errorf("the other job: %v", results[2].Err)
-	}
-}
-
-// However many enqueue the same id at once, one of them wins.
-func TestConcurrentDuplicates(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	const n = 20
-	var mu sync.Mutex
-	fresh, payloads := 0, map[string]bool{}
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			j, err := b.Enqueue(context.Background(), jobs.New(b.dest, i, jobs.ID(b.dest)))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			payloads[string(j.Payload)] = true
-			if !j.Duplicate {
-				fresh++
-			}
-		})
-	}
-	wg.Wait()
-	if fresh != 1 || len(payloads) != 1 {
-		t.Errorf("%d of %d were accepted, and the answers have payloads %v; want one", fresh, n, payloads)
-	}
-	if got := len(b.waiting(b.queue())); got != 1 {
-		t.Errorf("%d jobs wait", got)
 	}
 }

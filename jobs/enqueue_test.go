@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
@@ -111,140 +109,6 @@ func TestEnqueuedJobIsAnAsynqTask(t *testing.T) {
 	b.must(err)
 	if stats.Pending != 1 || stats.Latency < 0 || stats.Latency > time.Minute {
 		t.Errorf("asynq's queue: %d pending, latency %s", stats.Pending, stats.Latency)
-	}
-}
-
-// Jobs of one client run in the order of their enqueue, and their ids sort so.
-func TestFirstInFirstOut(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	var want []string
-	for range 300 {
-		want = append(want, b.enqueue().ID)
-	}
-	specs := make([]*jobs.Spec, 1500)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-	}
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	for i, r := range results {
-		if r.Err != nil || string(r.Job.Payload) != strconv.Itoa(i) {
-			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
-		}
-		want = append(want, r.Job.ID)
-	}
-	if diff := cmp.Diff(want, b.waiting(b.queue())); diff != "" {
-		t.Errorf("queue (-enqueued +waiting):\n%s", diff)
-	}
-	if !slices.IsSorted(want) {
-		t.Error("ids do not sort in the order of the enqueue")
-	}
-}
-
-// A job never starts before its time by Redis's clock, which moves it when its
-// millisecond has come.
-func TestAtAndDelayAreNeverEarly(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	now := time.Now()
-	for _, tc := range []struct {
-		name     string
-		option   func() jobs.Option
-		earliest time.Time // zero: at once
-	}{
-		{"at a whole millisecond", func() jobs.Option { return jobs.At(time.UnixMilli(4102444800123)) }, time.UnixMilli(4102444800123)},
-		{"at a nanosecond after it", func() jobs.Option { return jobs.At(time.UnixMilli(4102444800123).Add(1)) }, time.UnixMilli(4102444800124)},
-		{"at a nanosecond before the next", func() jobs.Option { return jobs.At(time.UnixMilli(4102444800124).Add(-1)) }, time.UnixMilli(4102444800124)},
-		{"in another time zone", func() jobs.Option {
-			return jobs.At(time.UnixMilli(4102444800000).In(time.FixedZone("east", 5*3600)))
-		}, time.UnixMilli(4102444800000)},
-		{"now", func() jobs.Option { return jobs.At(now) }, time.Time{}},
-		{"in the past", func() jobs.Option { return jobs.At(now.Add(-time.Hour)) }, time.Time{}},
-		{"no delay", func() jobs.Option { return jobs.Delay(0) }, time.Time{}},
-	} {
-		job := b.enqueue(tc.option())
-		score, err := b.rdb.ZScore(ctx, store.DueKey(b.queue()), job.ID).Result()
-		if tc.earliest.IsZero() {
-			if !errors.Is(err, redis.Nil) || !slices.Contains(b.waiting(b.queue()), job.ID) || !job.AvailableAt.Equal(job.CreatedAt) {
-				t.Errorf("%s: not at once: available at %s, created at %s", tc.name, job.AvailableAt, job.CreatedAt)
-			}
-			continue
-		}
-		if err != nil || score != float64(tc.earliest.UnixMilli()) || !job.AvailableAt.Equal(tc.earliest) || job.AvailableAt.Location() != time.UTC {
-			t.Errorf("%s: set says %.3f (%v), job says %s; want %s", tc.name, score, err, job.AvailableAt, tc.earliest)
-		}
-		if got := b.get(job.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(tc.earliest) {
-			t.Errorf("%s: looked up as %s, available at %s", tc.name, got.Status, got.AvailableAt)
-		}
-	}
-	for _, d := range []time.Duration{time.Nanosecond, time.Millisecond, 1500 * time.Microsecond, time.Hour} {
-		before := time.Now()
-		job := b.enqueue(jobs.Delay(d))
-		if early := before.Add(d).Sub(job.AvailableAt); early > 0 {
-			t.Errorf("with a delay of %s the job is available %s early", d, early)
-		}
-	}
-}
-
-// One plain enqueue costs one call, as asynq's own does.
-func TestEnqueueCostsOneCall(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := benchOn(t, server.Client(t))
-	b.enqueue() // registers the queue, loads the script
-	server.ResetStats(t)
-	for range 10 {
-		b.enqueue(jobs.Key("k"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1}))
-	}
-	want := map[string]int64{"evalsha": 10, "exists": 10, "hset": 10, "lpush": 10, "time": 10} // all but the first inside the script
-	if diff := cmp.Diff(want, server.CommandStats(t)); diff != "" {
-		t.Errorf("commands of ten enqueues (-want +got):\n%s", diff)
-	}
-	server.ResetStats(t)
-	b.enqueue(jobs.Delay(time.Hour))
-	// The first of its queue notifies the workers when to look.
-	want = map[string]int64{"evalsha": 1, "exists": 1, "hmget": 1, "hset": 2, "zadd": 2, "zrange": 1, "publish": 1, "time": 1}
-	if diff := cmp.Diff(want, server.CommandStats(t)); diff != "" {
-		t.Errorf("commands of an enqueue for later (-want +got):\n%s", diff)
-	}
-}
-
-// Ten thousand jobs share round trips and scripts.
-func TestEnqueueManyCostsFewCalls(t *testing.T) {
-	t.Parallel()
-	const n = 10000
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	trips := countTrips(rdb)
-	b := benchOn(t, rdb)
-	b.enqueue()
-	specs := make([]*jobs.Spec, n)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-	}
-	server.ResetStats(t)
-	before := trips()
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	stats := server.CommandStats(t)
-	if stats["evalsha"] != n/200 {
-		t.Errorf("%d scripts for %d jobs, want one for 200", stats["evalsha"], n)
-	}
-	if stats["hset"] != n || stats["lpush"] != n/200 || stats["eval"] != 0 || stats["sadd"] != 0 {
-		t.Errorf("commands %v", stats)
-	}
-	if got := trips() - before; got > 2*n/1000 {
-		t.Errorf("%d round trips for %d jobs, want at most 2 for 1000", got, n)
-	}
-	if got := len(b.waiting(b.queue())); got != n+1 {
-		t.Errorf("%d jobs wait, want %d", got, n+1)
-	}
-	for i, r := range results {
-		if r.Err != nil || string(r.Job.Payload) != strconv.Itoa(i) {
-			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
-		}
 	}
 }
 
@@ -350,33 +214,6 @@ func TestEnqueueAfterScriptFlush(t *testing.T) {
 	}
 }
 
-func TestEnqueueWithACancelledContext(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.enqueue()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := b.Enqueue(ctx, jobs.New(b.dest, 1)); !errors.Is(err, context.Canceled) || errors.Is(err, jobs.ErrInvalid) {
-		t.Errorf("one job: %v", err)
-	}
-	specs := make([]*jobs.Spec, 5000)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-	}
-	if _, err := b.EnqueueMany(ctx, specs); !errors.Is(err, context.Canceled) {
-		t.Errorf("many jobs: %v", err)
-	}
-	if _, err := b.Get(ctx, "some-id"); !errors.Is(err, context.Canceled) {
-		t.Errorf("get: %v", err)
-	}
-	if _, err := b.List(ctx, jobs.ListOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("list: %v", err)
-	}
-	if got := len(b.waiting(b.queue())); got != 1 {
-		t.Errorf("%d jobs wait, want the one from before", got)
-	}
-}
-
 // What was accepted before the context ended is told.
 func TestEnqueueManyCancelledInTheMiddle(t *testing.T) {
 	t.Parallel()
@@ -425,13 +262,6 @@ func TestEnqueueWithoutRedis(t *testing.T) {
 	server.Kill()
 	_, err := b.Enqueue(context.Background(), jobs.New(b.dest, 1))
 	if err == nil || errors.Is(err, jobs.ErrInvalid) || !strings.HasPrefix(err.Error(), "jobs: enqueue: write to Redis: ") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestNewClientWithoutRedis(t *testing.T) {
-	t.Parallel()
-	if _, err := jobs.NewClient(nil); err == nil || err.Error() != "jobs: new client: the Redis client cannot be used: it is nil" {
 		t.Errorf("error %v", err)
 	}
 }

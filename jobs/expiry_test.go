@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -157,80 +156,6 @@ func (b *bench) stats() jobs.DestinationStats {
 	return s[0]
 }
 
-// What is asked of a job whose time is over is refused, because it has expired.
-func TestActionsOnAnOverdueJob(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	for _, state := range expirable {
-		for _, a := range []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume} {
-			t.Run(fmt.Sprint(a, " ", state.name), func(t *testing.T) {
-				t.Parallel()
-				b := benchOn(t, server.Client(t))
-				job := state.make(b, jobs.TTL(hour))
-				b.overdue(job)
-				r := b.act(a, job.ID)
-				if a == jobs.ActionResume && state.while != "while paused" {
-					if r.Done || r.Err == nil {
-						t.Errorf("answer %+v", r)
-					}
-					return
-				}
-				want := fmt.Sprintf("job %s cannot be %s: it is expired", job.ID, verbs[a])
-				if r.Done || r.Err == nil || r.Err.Error() != want || r.Status != jobs.Expired {
-					t.Errorf("answer %+v, want %s", r, want)
-				}
-				if got := b.get(job.ID); got.Status != jobs.Expired {
-					t.Errorf("it is %s", got.Status)
-				}
-			})
-		}
-	}
-}
-
-// A failed or cancelled job whose time is over is not run again.
-func TestRetryOfAnOverdueJob(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	failed := b.enqueue(jobs.TTL(hour))
-	b.run(failed, store.StateFailed)
-	cancelled := b.enqueue(jobs.TTL(hour))
-	b.must(b.Cancel(context.Background(), cancelled.ID))
-	b.overdue(failed, cancelled)
-	for _, j := range []*jobs.Job{failed, cancelled} {
-		before := b.get(j.ID)
-		r := b.act(jobs.ActionRetry, j.ID)
-		want := fmt.Sprintf("job %s cannot be retried: it is %s and its expires_at has passed", j.ID, before.Status)
-		if r.Done || r.Err == nil || r.Err.Error() != want {
-			t.Errorf("answer %+v, want %s", r, want)
-		}
-		if diff := cmp.Diff(before, b.get(j.ID)); diff != "" {
-			t.Errorf("the job has changed (-before +after):\n%s", diff)
-		}
-	}
-	if got := b.stats().Counts; got[jobs.Expired] != 0 || got[jobs.Failed] != 1 || got[jobs.Cancelled] != 1 {
-		t.Errorf("counts %v: what has ended does not expire", got)
-	}
-}
-
-// A retried job expires when it would have done so.
-func TestRetryKeepsTheExpiry(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	job := b.enqueue(jobs.TTL(hour))
-	b.run(job, store.StateFailed)
-	// The sweep passes over what has ended.
-	b.must(b.rdb.ZRem(ctx, store.ExpiryKey(b.queue()), job.ID).Err())
-	b.must(b.Retry(ctx, job.ID))
-	if got := b.get(job.ID); got.ExpiresAt == nil || !got.ExpiresAt.Equal(*job.ExpiresAt) {
-		t.Errorf("expires at %v, want %s", got.ExpiresAt, job.ExpiresAt)
-	}
-	score, err := b.rdb.ZScore(ctx, store.ExpiryKey(b.queue()), job.ID).Result()
-	if err != nil || score != float64(job.ExpiresAt.UnixMilli()) {
-		t.Errorf("among those to expire at %f: %v", score, err)
-	}
-}
-
 // A running job is not cut by its expiry.
 func TestARunningJobDoesNotExpire(t *testing.T) {
 	t.Parallel()
@@ -279,96 +204,4 @@ func TestExpiryWithTime(t *testing.T) {
 			t.Errorf("stats %+v", got)
 		}
 	})
-}
-
-// More jobs have expired than one step of the sweep takes: whoever looks sees all
-// of them so.
-func TestManyExpiredJobsAreSeenAsExpired(t *testing.T) {
-	t.Parallel()
-	const n = 450
-	fill := func(b *bench) (ids []string) {
-		specs := make([]*jobs.Spec, n)
-		for i := range specs {
-			specs[i] = jobs.New(b.dest, i, jobs.TTL(time.Millisecond), jobs.Batch(b.dest))
-		}
-		results, err := b.EnqueueMany(context.Background(), specs)
-		b.must(err)
-		var last time.Time
-		for _, r := range results {
-			ids = append(ids, r.Job.ID)
-			last = *r.Job.ExpiresAt
-		}
-		redistest.Eventually(t, "their time is over", func() bool { return time.Now().After(last) })
-		return ids
-	}
-	for name, look := range map[string]func(b *bench, ids []string) (expired int){
-		"get the last one": func(b *bench, ids []string) int {
-			if b.get(ids[n-1]).Status == jobs.Expired {
-				return n
-			}
-			return 0
-		},
-		"list": func(b *bench, _ []string) int {
-			o := filter(b.dest)
-			o.Limit = n
-			page := b.list(o)
-			return len(slices.DeleteFunc(page.Items, func(j *jobs.Job) bool { return j.Status != jobs.Expired || j.Payload != nil }))
-		},
-		"list expired": func(b *bench, _ []string) int {
-			o := filter(b.dest, jobs.Expired)
-			o.Limit = 1000
-			return len(b.list(o).Items)
-		},
-		"list expired of the batch": func(b *bench, _ []string) int {
-			o := jobs.ListOptions{Filter: jobs.Filter{Batch: b.dest, Statuses: []jobs.Status{jobs.Expired}}, Limit: 1000}
-			return len(b.list(o).Items)
-		},
-		"list pending": func(b *bench, _ []string) int {
-			o := filter(b.dest, jobs.Pending)
-			o.Limit = 1000
-			return n - len(b.list(o).Items)
-		},
-		"stats": func(b *bench, _ []string) int { return b.stats().Counts[jobs.Expired] },
-		"batch": func(b *bench, _ []string) int {
-			s, err := b.Batch(context.Background(), b.dest)
-			b.must(err)
-			if !s.Done {
-				return 0
-			}
-			return s.Counts[jobs.Expired]
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			if got := look(b, fill(b)); got != n {
-				t.Errorf("%d of %d are seen as expired", got, n)
-			}
-		})
-	}
-}
-
-// A list of expired jobs costs a bounded number of round trips.
-func TestListOfExpiredJobsIsCheap(t *testing.T) {
-	t.Parallel()
-	const n = 1000
-	rdb := redistest.Database(t).Client(t)
-	b := benchOn(t, rdb)
-	specs := make([]*jobs.Spec, n)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i, jobs.TTL(time.Millisecond))
-	}
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	redistest.Eventually(t, "their time is over", func() bool { return time.Now().After(*results[n-1].Job.ExpiresAt) })
-	trips := countTrips(rdb)
-	o := filter(b.dest)
-	o.Limit = n
-	if got := len(b.list(o).Items); got != n {
-		t.Errorf("%d jobs are listed", got)
-	}
-	// To read them, to expire them, and to read them again.
-	if got := trips(); got > 40 {
-		t.Errorf("%d round trips", got)
-	}
 }

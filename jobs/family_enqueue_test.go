@@ -141,33 +141,6 @@ func TestAfterIsValidated(t *testing.T) {
 	b.wantStatus(child, jobs.Pending)
 }
 
-// The most parents that a job can have.
-func TestAThousandParents(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	specs := make([]*jobs.Spec, 1000)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-	}
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	var ids []string
-	for _, r := range results {
-		ids = append(ids, r.Job.ID)
-	}
-	child := b.enqueue(jobs.After(ids...))
-	for i, r := range results {
-		if i == len(results)-1 {
-			b.wantStatus(child, jobs.Waiting)
-		}
-		b.complete(r.Job)
-	}
-	b.wantStatus(child, jobs.Pending)
-	if got := b.history(child.ID)[0].Detail; !strings.HasSuffix(got, " and 990 more") {
-		t.Errorf("created %s", got)
-	}
-}
-
 // Families enqueued in one call, in the order of their generations, also where the
 // call is large.
 func TestEnqueueManyWithFamilies(t *testing.T) {
@@ -222,41 +195,6 @@ func TestEnqueueManyWithFamilies(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A diamond that is cut on one side is cancelled once, whoever tells first.
-func TestDiamondThatIsCut(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	top := b.enqueue()
-	left, right := b.enqueue(jobs.After(top.ID)), b.enqueue(jobs.After(top.ID))
-	bottom := b.enqueue(jobs.After(left.ID, right.ID))
-	b.fail(top)
-	got := b.get(bottom.ID)
-	if got.Status != jobs.Cancelled || !strings.HasSuffix(got.LastError, " was cancelled: parent "+top.ID+" failed: boom") {
-		t.Errorf("it is %s, last error %q", got.Status, got.LastError)
-	}
-	if h := b.history(bottom.ID); len(h) != 2 {
-		t.Errorf("history %+v", h)
-	}
-}
-
-// A parent that expires at once takes its children of the same call with it.
-func TestFamilyOfAParentThatExpiresAtOnce(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := func(i int) string { return fmt.Sprint(b.dest, "-", i) }
-	results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{
-		jobs.New(b.dest, 0, jobs.ID(id(0)), jobs.TTL(0)),
-		jobs.New(b.dest, 1, jobs.ID(id(1)), jobs.After(id(0))),
-		jobs.New(b.dest, 2, jobs.ID(id(2)), jobs.After(id(1))),
-	})
-	b.must(err)
-	for i, want := range []jobs.Status{jobs.Expired, jobs.Cancelled, jobs.Cancelled} {
-		if r := results[i]; r.Err != nil || r.Job.Status != want {
-			t.Errorf("result %d: %+v, %v; want %s", i, r.Job, r.Err, want)
-		}
-	}
 }
 
 // An id that exists is answered with the job that has it, whatever parents the new
@@ -324,28 +262,4 @@ func TestIDTwiceInOneCallWithUnknownParents(t *testing.T) {
 			t.Errorf("%d jobs wait, want 1", got)
 		}
 	})
-}
-
-// Many children in one call cost few round trips.
-func TestManyChildrenCostFewCalls(t *testing.T) {
-	t.Parallel()
-	const n = 2000
-	rdb := redistest.Database(t).Client(t)
-	b := benchOn(t, rdb)
-	parents := []*jobs.Job{b.enqueue(), b.enqueue()}
-	specs := make([]*jobs.Spec, n)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i, jobs.After(idsOf(parents)...))
-	}
-	trips := countTrips(rdb)
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	for i, r := range results {
-		if r.Err != nil || r.Job.Status != jobs.Waiting {
-			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
-		}
-	}
-	if got := trips(); got > 20 {
-		t.Errorf("%d round trips for %d children", got, n)
-	}
 }

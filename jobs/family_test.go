@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,27 +99,6 @@ func TestChildWaitsForAllParents(t *testing.T) {
 	})
 }
 
-// A parent that is put off or is to be called again, or was paused, releases nothing
-// and cancels nothing.
-func TestParentThatHasNotEnded(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	for _, l := range lives {
-		if l.status.Final() {
-			continue
-		}
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			b := benchOn(t, server.Client(t))
-			parent := l.make(b)
-			child := b.enqueue(jobs.After(parent.ID))
-			b.tell(parent)
-			b.wantStatus(child, jobs.Waiting)
-			b.wantStatus(parent, l.status)
-		})
-	}
-}
-
 // A parent that ends otherwise than completed cancels its children, and theirs, with
 // the reason; also those that are paused or wait for others still.
 func TestParentThatDoesNotComplete(t *testing.T) {
@@ -164,48 +142,6 @@ func TestParentThatDoesNotComplete(t *testing.T) {
 				b.wantStatus(late, jobs.Pending)
 			})
 		})
-	}
-}
-
-// The children of a running parent are cancelled when its worker has cut the call,
-// not when it was asked to.
-func TestChildrenOfARunningParent(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	parent := running(b)
-	child := b.enqueue(jobs.After(parent.ID))
-	b.must(b.Cancel(context.Background(), parent.ID))
-	b.wantStatus(child, jobs.Waiting)
-	b.finish(parent, store.StateCompleted, time.Now()) // the destination had accepted it
-	b.tell(parent)
-	b.wantStatus(child, jobs.Pending)
-}
-
-// A child that is paused stays so when its parents have completed, and is free to
-// run once it is resumed.
-func TestPausedChildOfCompletedParents(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	parents := []*jobs.Job{b.enqueue(), b.enqueue()}
-	child := b.enqueue(jobs.After(idsOf(parents)...))
-	later := b.enqueue(jobs.After(parents[0].ID), jobs.At(time.Now().Add(hour)))
-	b.must(b.Pause(ctx, child.ID))
-	b.must(b.Pause(ctx, later.ID))
-	b.complete(parents[0])
-	b.must(b.Resume(ctx, child.ID))
-	b.wantStatus(child, jobs.Waiting) // for the other one
-	b.must(b.Pause(ctx, child.ID))
-	b.complete(parents[1])
-	b.wantStatus(child, jobs.Paused)
-	b.must(b.Resume(ctx, child.ID))
-	b.wantStatus(child, jobs.Pending)
-	b.must(b.Resume(ctx, later.ID))
-	if got := b.get(later.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(later.AvailableAt) {
-		t.Errorf("it is %s, available at %s", got.Status, got.AvailableAt)
-	}
-	if diff := cmp.Diff([]string{child.ID}, b.waiting(b.queue())); diff != "" {
-		t.Errorf("queue (-want +got):\n%s", diff)
 	}
 }
 
@@ -282,29 +218,6 @@ func TestRetryOfAFamily(t *testing.T) {
 	})
 }
 
-// A child that was cancelled by hand is not revived by its parent's completion; it
-// runs at once when it is retried after that.
-func TestCancelledChildOfACompletedParent(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	parent := b.enqueue()
-	before, during := b.enqueue(jobs.After(parent.ID)), b.enqueue(jobs.After(parent.ID))
-	for _, c := range []*jobs.Job{before, during} {
-		b.must(b.Cancel(ctx, c.ID))
-	}
-	b.must(b.Retry(ctx, during.ID))
-	b.wantStatus(during, jobs.Waiting)
-	b.complete(parent)
-	b.wantStatus(before, jobs.Cancelled)
-	b.wantStatus(during, jobs.Pending)
-	b.must(b.Retry(ctx, before.ID))
-	b.wantStatus(before, jobs.Pending)
-	if diff := cmp.Diff([]string{during.ID, before.ID}, b.waiting(b.queue())); diff != "" {
-		t.Errorf("queue (-want +got):\n%s", diff)
-	}
-}
-
 // A child whose parent is not there any more cannot run.
 func TestRetryOfAChildWhoseParentIsGone(t *testing.T) {
 	t.Parallel()
@@ -351,54 +264,6 @@ func TestCancelOfALongChain(t *testing.T) {
 	}
 	if n := b.rdb.Exists(context.Background(), store.OutboxKey(b.queue()), store.OutboxKey(other.queue())).Val(); n != 0 {
 		t.Error("somebody has something to tell still")
-	}
-}
-
-// A thousand children of one parent, in several queues, are released together, in
-// few round trips.
-func TestManyChildrenOfOneParent(t *testing.T) {
-	t.Parallel()
-	for _, end := range []string{store.StateCompleted, store.StateFailed} {
-		t.Run(end, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			other := benchOn(t, b.rdb)
-			both := benchOn(t, b.rdb, jobs.WithDestinations(b.dest, other.dest))
-			const n = 1000
-			parent := b.enqueue()
-			specs := make([]*jobs.Spec, n)
-			for i := range specs {
-				specs[i] = jobs.New([]string{b.dest, other.dest}[i%2], i, jobs.After(parent.ID),
-					jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityDefault, jobs.PriorityLow}[i%3]))
-			}
-			results, err := both.EnqueueMany(context.Background(), specs)
-			b.must(err)
-			b.run(parent, end)
-			trips := countTrips(b.rdb)
-			b.tell(parent)
-			// A hundred at a time: read them, tell each of six queues, strike them off;
-			// cancelled ones are asked for children of their own.
-			most := n/100*(1+6+1) + 10
-			if end == store.StateFailed {
-				most += n
-			}
-			if got := trips(); got > most {
-				t.Errorf("%d round trips for %d children, want at most %d", got, n, most)
-			}
-			want := map[string]jobs.Status{store.StateCompleted: jobs.Pending, store.StateFailed: jobs.Cancelled}[end]
-			page := both.list(jobs.ListOptions{Limit: 1000, Filter: jobs.Filter{Destination: b.dest, Statuses: []jobs.Status{want}}})
-			rest := both.list(jobs.ListOptions{Limit: 1000, Filter: jobs.Filter{Destination: other.dest, Statuses: []jobs.Status{want}}})
-			got := append(idsOf(page.Items), idsOf(rest.Items)...)
-			var ids []string
-			for _, r := range results {
-				ids = append(ids, r.Job.ID)
-			}
-			slices.Sort(got)
-			slices.Sort(ids)
-			if diff := cmp.Diff(ids, got); diff != "" {
-				t.Errorf("%s jobs (-want +got):\n%s", want, diff)
-			}
-		})
 	}
 }
 

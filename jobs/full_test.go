@@ -65,16 +65,3 @@ func TestDuplicateOutlivesItsParents(t *testing.T) {
 		t.Errorf("a new child of a job that is gone: %v", err)
 	}
 }
-
-func TestFilterNames(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for _, f := range []jobs.Filter{{Key: "a b"}, {Batch: "b 1"}} {
-		if _, err := b.List(t.Context(), jobs.ListOptions{Filter: f}); !errors.Is(err, jobs.ErrInvalid) {
-			t.Errorf("list of %+v: %v", f, err)
-		}
-		if _, err := b.ActWhere(t.Context(), jobs.ActionPause, f); !errors.Is(err, jobs.ErrInvalid) {
-			t.Errorf("pause of %+v: %v", f, err)
-		}
-	}
-}

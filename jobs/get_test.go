@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -34,22 +33,6 @@ func TestGetNotFound(t *testing.T) {
 	})
 }
 
-// What cannot be an id is not looked for.
-func TestGetOfWhatIsNoID(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Database(t).Client(t)
-	trips := countTrips(rdb)
-	b := benchOn(t, rdb)
-	for _, id := range []string{"", "*", "a b", "a}:t:b", "../x", "ä"} {
-		if _, err := b.Get(context.Background(), id); !errors.Is(err, jobs.ErrNotFound) {
-			t.Errorf("get %q: %v", id, err)
-		}
-	}
-	if trips() != 0 {
-		t.Errorf("%d round trips for ids that cannot be", trips())
-	}
-}
-
 // A client finds jobs of queues that did not exist when it began.
 func TestGetFindsNewQueues(t *testing.T) {
 	t.Parallel()
@@ -62,23 +45,6 @@ func TestGetFindsNewQueues(t *testing.T) {
 	job := writer.enqueue(jobs.Prioritize(jobs.PriorityLow))
 	if got := reader.get(job.ID); got.Destination != writer.dest || got.Priority != jobs.PriorityLow {
 		t.Errorf("found %+v", got)
-	}
-}
-
-// Once the queues are known a look costs one round trip.
-func TestGetCostsOneRoundTrip(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Embedded(t)
-	b := benchOn(t, rdb)
-	job := b.enqueue()
-	b.get(job.ID)
-	trips := countTrips(rdb)
-	started := time.Now()
-	for range 20 {
-		b.get(job.ID)
-	}
-	if got := trips(); got > 20+int(time.Since(started)/(4*time.Second)) {
-		t.Errorf("%d round trips for 20 looks", got)
 	}
 }
 

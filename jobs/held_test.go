@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -114,45 +113,6 @@ func TestHeldJobExpires(t *testing.T) {
 			t.Errorf("%d indexes of held jobs are left", n)
 		}
 	})
-}
-
-// While workers hold jobs of a key, whose status stays what it is, each is listed all
-// the same.
-func TestListWhileJobsAreHeld(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	for _, key := range []string{"", "alice"} {
-		for _, limit := range []int{1, 7, 60} {
-			t.Run(fmt.Sprintf("key %q by %d", key, limit), func(t *testing.T) {
-				t.Parallel()
-				onBoth(t, limit == 7, func(t *testing.T, b *bench, fewer int) {
-					listed := map[string]int{}
-					ids := idsOf(b.enqueueMany(200/fewer, jobs.Key("alice")))
-					b.hold(20, time.Now())
-					o := filter(b.dest, jobs.Pending)
-					o.Key, o.Limit = key, limit
-					for pages := 0; ; pages++ {
-						page := b.list(o)
-						for _, j := range page.Items {
-							listed[j.ID]++
-						}
-						if o.Cursor = page.Next; o.Cursor == "" {
-							break
-						}
-						if pages > 1000 {
-							t.Fatal("the list has no end")
-						}
-						b.hold(min(5, len(b.waiting(b.queue()))), time.Now())
-					}
-					for _, id := range ids {
-						if listed[id] == 0 {
-							t.Errorf("%s is not listed", id)
-						}
-					}
-				})
-			})
-		}
-	}
 }
 
 // A job without a key costs what it did: the key of one with it is a field more.

@@ -2,8 +2,6 @@ package jobs_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -134,36 +132,6 @@ func TestHistoryIsBounded(t *testing.T) {
 			t.Errorf("%d versions are kept: %+v, %+v … %+v, %+v", len(h), h[0], h[1], h[98], h[99])
 		}
 	})
-}
-
-func TestHistoryAsJSON(t *testing.T) {
-	t.Parallel()
-	e := jobs.HistoryEntry{Version: 3, At: time.UnixMilli(1700000000123).UTC(), Status: jobs.Pending, Event: "rescheduled", Detail: "available_at +60s"}
-	got, err := json.Marshal(e)
-	if want := `{"version":3,"at":"2023-11-14T22:13:20.123Z","status":"pending","event":"rescheduled","detail":"available_at +60s"}`; err != nil || string(got) != want {
-		t.Errorf("JSON %s, %v; want %s", got, err, want)
-	}
-	e.By = "w:1"
-	if got, err = json.Marshal(e); err != nil || !strings.HasSuffix(string(got), `,"by":"w:1"}`) {
-		t.Errorf("JSON %s, %v", got, err)
-	}
-}
-
-func TestHistoryNotFound(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	job := b.enqueue()
-	b.must(b.rdb.Del(context.Background(), store.TaskKey(b.queue(), job.ID)).Err())
-	for id, want := range map[string]string{
-		job.ID:   "jobs: history of " + job.ID + ": job not found",
-		"nobody": "jobs: history of nobody: job not found",
-		"a b":    `jobs: history of "a b": job not found`,
-	} {
-		h, err := b.History(context.Background(), id)
-		if h != nil || !errors.Is(err, jobs.ErrNotFound) || err.Error() != want {
-			t.Errorf("%q: %v, %v; want %s", id, h, err, want)
-		}
-	}
 }
 
 // A line that cannot be read, of a later version perhaps, is left out; the others

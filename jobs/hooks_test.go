@@ -75,20 +75,3 @@ func (key failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
-
-// processHook calls f before each single command.
-type processHook func(redis.Cmder)
-
-func (processHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (f processHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !greeting([]redis.Cmder{cmd}) {
-			f(cmd)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}

@@ -111,55 +111,6 @@ func TestListByStatus(t *testing.T) {
 	})
 }
 
-// Without a destination the jobs of all of them are listed, the newest first.
-func TestListOfAllDestinations(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Embedded(t)
-	a, b := benchOn(t, rdb), benchOn(t, rdb)
-	var want []string
-	for i := range 40 {
-		from := []*bench{a, b}[i%2]
-		want = append([]string{from.enqueue(jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityDefault, jobs.PriorityLow}[i%3])).ID}, want...)
-	}
-	if diff := cmp.Diff(want, idsOf(a.list(jobs.ListOptions{}).Items)); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
-	if got := a.list(filter("no-such-destination")); len(got.Items) != 0 || got.Next != "" {
-		t.Errorf("a destination without jobs: %+v", got)
-	}
-	if page, err := benchOn(t, redistest.Embedded(t)).List(context.Background(), jobs.ListOptions{}); err != nil || page.Items == nil || len(page.Items) != 0 {
-		t.Errorf("an empty Redis: %+v, %v; want an empty list", page, err)
-	}
-}
-
-func TestListPages(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		const n = 120
-		var want []string
-		for range n {
-			want = append([]string{b.enqueue().ID}, want...)
-		}
-		for _, limit := range []int{1, 7, 60, 119, 120, 121, 1000} {
-			o := filter(b.dest)
-			o.Limit = limit
-			pages := b.listAll(o, nil)
-			for i, p := range pages {
-				if rest := n - i*limit; len(p) != min(limit, max(0, rest)) {
-					t.Errorf("limit %d: page %d has %d jobs", limit, i+1, len(p))
-				}
-			}
-			if diff := cmp.Diff(want, slices.Concat(pages...)); diff != "" {
-				t.Errorf("limit %d (-want +got):\n%s", limit, diff)
-			}
-		}
-		if got := len(b.list(filter(b.dest)).Items); got != jobs.DefaultPage {
-			t.Errorf("without a limit a page has %d jobs, want %d", got, jobs.DefaultPage)
-		}
-	})
-}
-
 // Ids without a record, and records that cannot be read, are passed over.
 func TestListPassesOverGhosts(t *testing.T) {
 	t.Parallel()

@@ -160,56 +160,6 @@ func TestAgeOfTheOldestJob(t *testing.T) {
 	}
 }
 
-// A child is as old as its release.
-func TestAgeOfAReleasedChild(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	parent := b.enqueue()
-	b.enqueue(jobs.After(parent.ID))
-	b.change(parent, store.FieldPendingSince, strconv.FormatInt(time.Now().Add(-3*hour).UnixNano(), 10))
-	b.start(parent)
-	if got := b.stats(); got.OldestPendingAt != nil {
-		t.Errorf("while its parent runs: %g s", got.OldestPendingAge)
-	}
-	b.finish(parent, store.StateCompleted, time.Now())
-	b.work(b.queue())
-	if got := b.stats(); got.OldestPendingAt == nil || got.OldestPendingAge > 600 {
-		t.Errorf("after its parent: since %v, %g s", got.OldestPendingAt, got.OldestPendingAge)
-	}
-}
-
-// Jobs that run are passed over, however many were due before; beyond a bound the age is that of
-// the first one that is not looked at, and no call takes long.
-func TestAgeBehindManyRunningJobs(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{120, 2000} {
-		b := newBench(t)
-		ctx := context.Background()
-		set := store.FirstDueKey(b.queue())
-		from := time.Now().Add(-3 * hour)
-		waits := b.enqueue()
-		_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := range n {
-				id := "run" + strconv.Itoa(i)
-				p.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldState, store.StateActive)
-				p.LPush(ctx, store.ActiveKey(b.queue()), id)
-				p.ZAdd(ctx, set, redis.Z{Score: float64(from.Add(time.Duration(i) * time.Second).UnixMilli()), Member: id})
-			}
-			p.ZAdd(ctx, set, redis.Z{Score: float64(from.Add(hour).UnixMilli()), Member: waits.ID})
-			return nil
-		})
-		b.must(err)
-		got := b.stats()
-		want := 2 * hour
-		if n > 500 {
-			want = 3*hour - 499*time.Second
-		}
-		if got.OldestPendingAt == nil || got.OldestPendingAge < want.Seconds()-1 || got.OldestPendingAge > want.Seconds()+60 {
-			t.Errorf("behind %d: %g s, want %s", n, got.OldestPendingAge, want)
-		}
-	}
-}
-
 func (b *bench) empty(key string) {
 	b.t.Helper()
 	n, err := b.rdb.Exists(context.Background(), key).Result()

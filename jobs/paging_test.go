@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -54,40 +51,6 @@ func TestNothingThatStaysIsMissed(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// The same while the moves happen at any time.
-func TestNothingThatStaysIsMissedUnderway(t *testing.T) {
-	t.Parallel()
-	m := newMover(newBench(t))
-	stayed := m.pendingNow()
-	var moved sync.Map
-	m.moved = func(id string) { moved.Store(id, true) }
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for range 1500 {
-			select {
-			case <-stop:
-				return
-			default:
-				m.move()
-			}
-		}
-	}()
-	o := filter(m.dest, jobs.Pending)
-	o.Limit = 23
-	listed := map[string]bool{}
-	for _, id := range slices.Concat(m.listAll(o, nil)...) {
-		listed[id] = true
-	}
-	close(stop)
-	<-ended
-	for id := range stayed {
-		if _, gone := moved.Load(id); !gone && !listed[id] {
-			t.Errorf("%s was pending all the time and is not listed", id)
-		}
 	}
 }
 
@@ -172,110 +135,4 @@ func (m *mover) pendingNow() map[string]bool {
 		out[id] = true
 	}
 	return out
-}
-
-// A job that leaves a set between two pages takes no other with it, where the
-// cursor stands on it and where many share its time.
-func TestPagesOfASetThatChanges(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		ctx := context.Background()
-		b := benchOn(t, rdb)
-		var ids []string
-		for i := range 60 {
-			id := b.enqueue().ID
-			b.take()
-			b.end(id, store.FailedKey(b.queue()), store.StateFailed, float64(17e11+i/20)) // twenty of each millisecond
-			ids = append(ids, id)
-		}
-		o := filter(b.dest, jobs.Failed)
-		o.Limit = 7
-		gone, listed := map[string]bool{}, map[string]bool{}
-		var last []string
-		for {
-			page := b.list(o)
-			last = idsOf(page.Items)
-			for _, id := range last {
-				listed[id] = true
-			}
-			if o.Cursor = page.Next; o.Cursor == "" {
-				break
-			}
-			if len(last) == 0 {
-				continue
-			}
-			// The one that the cursor stands on, and one of those listed before.
-			for _, id := range []string{last[len(last)-1], last[0]} {
-				if len(gone) < 16 {
-					gone[id] = true
-					b.must(rdb.ZRem(ctx, store.FailedKey(b.queue()), id).Err())
-				}
-			}
-		}
-		for _, id := range ids {
-			if !listed[id] && !gone[id] {
-				t.Errorf("%s stayed and was missed", id)
-			}
-		}
-	})
-}
-
-// Removing newer members while a page is read does not make it skip.
-func TestPageWhileNewerOnesLeave(t *testing.T) {
-	t.Parallel()
-	server := redistest.Database(t)
-	rdb := server.Client(t)
-	b := benchOn(t, rdb)
-	var ids []string
-	for i := range 30 {
-		id := b.enqueue().ID
-		b.take()
-		b.end(id, store.FailedKey(b.queue()), store.StateFailed, float64(17e11+i))
-		ids = append([]string{id}, ids...)
-	}
-	o := filter(b.dest, jobs.Failed)
-	o.Limit = 10
-	page := b.list(o)
-	got := idsOf(page.Items)
-	// In each pipeline of the next page another of the newer ones leaves.
-	remover := server.Client(t)
-	left := slices.Clone(got)
-	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
-		if len(left) > 1 {
-			b.must(remover.ZRem(context.Background(), store.FailedKey(b.queue()), left[0]).Err())
-			left = left[1:]
-		}
-	}))
-	for o.Cursor = page.Next; o.Cursor != ""; o.Cursor = page.Next {
-		page = b.list(o)
-		got = append(got, idsOf(page.Items)...)
-	}
-	if diff := cmp.Diff(ids, got); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
-}
-
-// A queue that has turned over since the last page is listed from its start.
-func TestPageOfAQueueThatHasTurnedOver(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		specs := make([]*jobs.Spec, 1010) // more than are sorted
-		for i := range specs {
-			specs[i] = jobs.New(b.dest, i)
-		}
-		_, err := b.EnqueueMany(context.Background(), specs)
-		b.must(err)
-		o := filter(b.dest, jobs.Pending)
-		o.Limit = 5
-		o.Cursor = b.list(o).Next
-		b.must(rdb.Del(context.Background(), store.PendingKey(b.queue())).Err())
-		var want []string
-		for range 5 {
-			want = append([]string{b.enqueue().ID}, want...)
-		}
-		if diff := cmp.Diff(want, idsOf(b.list(o).Items)); diff != "" {
-			t.Errorf("next page (-want +got):\n%s", diff)
-		}
-	})
 }

@@ -91,57 +91,6 @@ func TestResumeKeepsTheTime(t *testing.T) {
 	})
 }
 
-// A job that a breaker deferred does not wait for the end of that cooldown when it is
-// resumed: the breaker may have closed while the job was paused.
-func TestResumeAfterABreakerDeferredIt(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b, ctx := benchOn(t, rdb), context.Background()
-		id := rescheduled(b).ID
-		b.must(rdb.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldReason, string(store.ReasonOf(store.ReasonBreakerOpen, b.dest))).Err())
-		b.must(b.Pause(ctx, id))
-		b.must(b.Resume(ctx, id))
-		if j := b.get(id); j.Status != jobs.Pending || j.AvailableAt.After(time.Now()) || j.Reason != "" {
-			t.Errorf("resumed it is %s, available at %s, because %q; want pending, now, no reason", j.Status, j.AvailableAt, j.Reason)
-		}
-		if ids := rdb.LRange(ctx, store.PendingKey(b.queue()), 0, -1).Val(); len(ids) != 1 || ids[0] != id {
-			t.Errorf("in the pending list are %v, want %s", ids, id)
-		}
-	})
-}
-
-// What was due while it was paused runs soon after it was resumed: a retry as a
-// retry, anything else from the back of the queue.
-func TestResumeAfterTheTime(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	past := time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
-
-	later := b.enqueue(jobs.Delay(hour))
-	b.must(b.Pause(ctx, later.ID))
-	b.change(later, store.FieldAvailableAt, past.UnixMilli())
-	b.must(b.Resume(ctx, later.ID))
-	if got := b.get(later.ID); got.Status != jobs.Pending || !slices.Contains(b.ready(b.queue()), later.ID) {
-		t.Errorf("a job that was due is %s, ready are %v", got.Status, b.ready(b.queue()))
-	}
-	if n := b.rdb.ZCard(ctx, store.ScheduledKey(b.queue())).Val(); n != 0 {
-		t.Errorf("%d jobs are scheduled", n)
-	}
-
-	retry := retryPending(b)
-	b.must(b.Pause(ctx, retry.ID))
-	b.change(retry, store.FieldAvailableAt, past.UnixMilli())
-	b.must(b.Resume(ctx, retry.ID))
-	got := b.get(retry.ID)
-	if got.Status != jobs.RetryPending || got.NextRetryAt == nil || !got.NextRetryAt.Equal(past) || got.Attempt != 1 {
-		t.Errorf("a retry that was due is %+v", got)
-	}
-	if score := b.rdb.ZScore(ctx, store.DueKey(b.queue()), retry.ID).Val(); score != float64(past.UnixMilli()) {
-		t.Errorf("a retry that was due is due at %f", score)
-	}
-}
-
 // A retried job begins anew: nothing is left of its failures, and it runs from the
 // back of the queue, by its own policy, however long ago it was to be scheduled.
 func TestRetryBeginsAnew(t *testing.T) {
@@ -176,22 +125,6 @@ func TestRetryBeginsAnew(t *testing.T) {
 			t.Errorf("queue after a cancel and a retry (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// A job that was cancelled before its time and retried waits for that time again.
-func TestRetryOfAScheduledJobKeepsItsTime(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	job := b.enqueue(jobs.Delay(hour))
-	b.must(b.Cancel(ctx, job.ID))
-	b.must(b.Retry(ctx, job.ID))
-	if got := b.get(job.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(job.AvailableAt) {
-		t.Errorf("it is %s, available at %s, want pending at %s", got.Status, got.AvailableAt, job.AvailableAt)
-	}
-	if got := b.waiting(b.queue()); len(got) != 0 {
-		t.Errorf("in the queue: %v", got)
-	}
 }
 
 // The reasons of what was asked of a running job are kept for its worker, and those

@@ -97,30 +97,6 @@ func TestRetryPolicyToJSON(t *testing.T) {
 	}
 }
 
-func TestRetries(t *testing.T) {
-	t.Parallel()
-	all := &jobs.RetryPolicy{MaxRetries: 2}
-	some := &jobs.RetryPolicy{MaxRetries: 2, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnExplicit}}
-	for _, tc := range []struct {
-		name    string
-		policy  *jobs.RetryPolicy
-		attempt int
-		on      jobs.Trigger
-		want    bool
-	}{
-		{"no policy", nil, 0, jobs.OnFailure, false},
-		{"first", all, 0, jobs.OnFailure, true},
-		{"last", all, 1, jobs.OnTimeout, true},
-		{"one too many", all, 2, jobs.OnTimeout, false},
-		{"named", some, 0, jobs.OnExplicit, true},
-		{"not named", some, 0, jobs.OnFailure, false},
-	} {
-		if got := tc.policy.Retries(tc.attempt, tc.on); got != tc.want {
-			t.Errorf("%s: %t", tc.name, got)
-		}
-	}
-}
-
 // 10 s × 2.0 is 10, 20, 40, 80, 160 …, each ±10 %, and then cut at the cap.
 func TestRetryDelays(t *testing.T) {
 	t.Parallel()
@@ -154,16 +130,6 @@ func TestRetryDelays(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestRetryDelayIsAtLeastASecond(t *testing.T) {
-	t.Parallel()
-	p := jobs.RetryPolicy{InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second}
-	for range 1000 {
-		if d := p.Delay(0); d != time.Second {
-			t.Fatalf("%s, want 1s", d)
-		}
 	}
 }
 

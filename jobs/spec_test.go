@@ -51,17 +51,3 @@ func TestNewWithAPayloadThatCannotBeEncoded(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
-
-// Options are values of a job's own: two jobs made of the same ones do not share
-// anything.
-func TestOptionsAreNotShared(t *testing.T) {
-	t.Parallel()
-	opts := []jobs.Option{jobs.Header("X-A", "1"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1}), jobs.MaxReschedules(1)}
-	a, b := jobs.New("d", nil, opts...), jobs.New("d", nil, opts...)
-	a.Request.Headers["X-A"] = "changed"
-	a.Retry.MaxRetries = 9
-	*a.MaxReschedules = 9
-	if b.Request.Headers["X-A"] != "1" || b.Retry.MaxRetries != 1 || *b.MaxReschedules != 1 {
-		t.Errorf("the second job is %+v with policy %+v and at most %d reschedules", b, b.Retry, *b.MaxReschedules)
-	}
-}

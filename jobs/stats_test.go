@@ -2,9 +2,7 @@ package jobs_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,71 +58,6 @@ func TestStats(t *testing.T) {
 	})
 }
 
-func TestStatsAsJSON(t *testing.T) {
-	t.Parallel()
-	at := time.UnixMilli(1700000000123).UTC()
-	s := jobs.DestinationStats{
-		Destination: "d", Counts: map[jobs.Status]int{jobs.Pending: 2}, Backlog: 2, OldestPendingAt: &at,
-		OldestPendingAge: 1.5, OldestPendingID: "post-7", Paused: true,
-	}
-	got, err := json.Marshal(s)
-	want := `{"destination":"d","counts":{"pending":2},"backlog":2,"oldest_pending_at":"2023-11-14T22:13:20.123Z","oldest_pending_age_secs":1.5,"oldest_pending_id":"post-7","paused":true,"pause":null,"failed_last_15m":0,"workers_seen_at":null}`
-	if err != nil || string(got) != want {
-		t.Errorf("JSON %s, %v; want %s", got, err, want)
-	}
-}
-
-// The oldest pending job is found in whichever priority, however many were cancelled or paused
-// before it. Jobs for later do not count.
-func TestOldestPending(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		ctx := context.Background()
-		b.enqueue(jobs.Delay(hour))
-		specs := make([]*jobs.Spec, 2300)
-		for i := range specs {
-			specs[i] = jobs.New(b.dest, i, jobs.Batch(b.dest))
-		}
-		_, err := b.EnqueueMany(ctx, specs)
-		b.must(err)
-		oldest := func(j *jobs.Job, ago time.Duration) {
-			since := strconv.FormatInt(time.Now().Add(-ago).UnixNano(), 10)
-			b.change(j, store.FieldPendingSince, since)
-		}
-		kept := b.enqueue()
-		oldest(kept, 3*hour)
-		oldest(b.enqueue(), hour)
-		low := b.enqueue(jobs.Prioritize(jobs.PriorityLow))
-		oldest(low, 2*hour)
-		check := func(what string, age time.Duration) {
-			t.Helper()
-			got := b.stats()
-			if age == 0 {
-				if got.OldestPendingAt != nil || got.OldestPendingAge != 0 {
-					t.Errorf("%s: oldest since %s, %g s", what, got.OldestPendingAt, got.OldestPendingAge)
-				}
-				return
-			}
-			if got.OldestPendingAt == nil || got.OldestPendingAge < age.Seconds()-1 || got.OldestPendingAge > age.Seconds()+600 ||
-				got.OldestPendingAt.Location() != time.UTC {
-				t.Errorf("%s: oldest since %s, %g s; want %s", what, got.OldestPendingAt, got.OldestPendingAge, age)
-			}
-		}
-		check("at first", 2*hour)
-		_, err = b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Batch: b.dest})
-		b.must(err)
-		check("behind many that were cancelled", 3*hour)
-		b.must(b.Pause(ctx, kept.ID))
-		check("behind a paused one", 2*hour)
-		b.must(b.Cancel(ctx, low.ID))
-		check("in the other queue", hour)
-		_, err = b.ActWhere(ctx, jobs.ActionExpire, jobs.Filter{Destination: b.dest})
-		b.must(err)
-		check("with none", 0)
-	})
-}
-
 // Without a name all destinations are told, by name; an unknown name is refused.
 func TestStatsOfAllDestinations(t *testing.T) {
 	t.Parallel()
@@ -158,81 +91,6 @@ func TestStatsOfAllDestinations(t *testing.T) {
 	if stats, err = benchOn(t, redistest.Embedded(t)).Client.Stats(ctx, ""); err != nil || len(stats) != 1 {
 		t.Errorf("an empty Redis: %+v, %v", stats, err)
 	}
-}
-
-// Counting costs the same whatever the number of jobs.
-func TestStatsAreCheap(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := benchOn(t, server.Client(t))
-	b.enqueue()
-	b.stats()
-	server.ResetStats(t)
-	b.stats()
-	one := server.CommandStats(t)
-	specs := make([]*jobs.Spec, 5000)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i, jobs.TTL(hour))
-	}
-	_, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	server.ResetStats(t)
-	b.stats()
-	if diff := cmp.Diff(one, server.CommandStats(t)); diff != "" {
-		t.Errorf("commands for 5001 jobs (-for 1 +got):\n%s", diff)
-	}
-}
-
-// Whatever is done to jobs in whatever order, the counts are those of the jobs.
-func TestStatsStayExact(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		ctx := context.Background()
-		var ids []string
-		seed := rand.Uint64()
-		r := rand.New(rand.NewPCG(seed, 1))
-		some := func() string { return ids[r.IntN(len(ids))] }
-		for range 30 {
-			ids = append(ids, b.enqueue().ID)
-		}
-		actions := []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionPause, jobs.ActionResume, jobs.ActionResume, jobs.ActionRetry, jobs.ActionRetry, jobs.ActionExpire}
-		for step := range 600 {
-			switch n := r.IntN(10); n {
-			case 0:
-				ids = append(ids, b.enqueue([]jobs.Option{jobs.Delay(hour), jobs.TTL(hour)}[r.IntN(2)]).ID)
-			case 1:
-				b.dequeueGhosts()
-				if len(b.waiting(b.queue())) > 0 {
-					j := b.get(b.waiting(b.queue())[0])
-					b.start(j)
-					b.finish(j, []string{store.StateScheduled, store.StateRetry, store.StateFailed}[r.IntN(3)], time.Now().Add(hour))
-				}
-			default:
-				b.act(actions[r.IntN(len(actions))], some())
-			}
-			if step%20 > 0 {
-				continue
-			}
-			want := map[jobs.Status]int{}
-			for _, s := range jobs.Statuses {
-				want[s] = 0
-			}
-			for _, id := range ids {
-				want[b.get(id).Status]++
-			}
-			if diff := cmp.Diff(want, b.stats().Counts); diff != "" {
-				t.Fatalf("step %d of seed %d: counts (-want +got):\n%s", step, seed, diff)
-			}
-		}
-		if _, err := b.ActWhere(ctx, jobs.ActionResume, jobs.Filter{Destination: b.dest}); err != nil {
-			t.Error(err)
-		}
-		b.dequeueGhosts()
-		if got := b.stats(); got.Counts[jobs.Paused] != 0 {
-			t.Errorf("counts %v", got.Counts)
-		}
-	})
 }
 
 // An operator's pause of a destination is kept in Redis where asynq looks for it, for

@@ -1,13 +1,9 @@
 package jobs_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,70 +80,6 @@ func TestSystemDestinationsAreReserved(t *testing.T) {
 	}
 }
 
-// Whoever asks for them may enqueue to them before any worker serves them, and
-// without a warning.
-func TestSystemDestinationsAreOpenToTidegate(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Embedded(t)
-	var log bytes.Buffer
-	c, err := jobs.NewClient(rdb, jobs.WithDestinations("real"), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trips := countTrips(rdb)
-	for _, want := range []bool{false, true} {
-		got, err := c.Enqueue(store.AsSystem(t.Context()), jobs.New(system, 1, jobs.ID("inc-1.opened")))
-		if err != nil || got.Duplicate != want || got.Destination != system {
-			t.Errorf("enqueued %+v, %v; want duplicate %t", got, err, want)
-		}
-	}
-	if log.Len() > 0 {
-		t.Errorf("log: %s", &log)
-	}
-	if _, err := c.Enqueue(store.AsSystem(t.Context()), jobs.New("typo", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
-		t.Errorf("as Tidegate any name is accepted: %v", err)
-	}
-	if n := trips(); n == 0 {
-		t.Error("no round trip was counted")
-	}
-}
-
-// That Tidegate's own destinations are served does not make a name unknown that would
-// be accepted otherwise, and no error names them.
-func TestSystemDestinationsDoNotCountAsKnown(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Embedded(t)
-	serve(t, rdb, system, store.CallbacksDestination)
-	quiet := jobs.WithLogger(slog.New(slog.DiscardHandler))
-	c, err := jobs.NewClient(rdb, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Enqueue(t.Context(), jobs.New("first", 1)); err != nil {
-		t.Errorf("where only Tidegate's own are known: %v", err)
-	}
-	if got, err := c.Destinations(t.Context()); err != nil || len(got) != 0 {
-		t.Errorf("destinations %v, %v; want none", got, err)
-	}
-	c, err = jobs.NewClient(rdb, quiet, jobs.WithDestinations("real"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, call := range map[string]func() error{
-		"enqueue": func() error { _, err := c.Enqueue(t.Context(), jobs.New("typo", 1)); return err },
-		"stats":   func() error { _, err := c.Stats(t.Context(), "typo"); return err },
-		"pause":   func() error { _, err := c.PauseDestination(t.Context(), "typo"); return err },
-		"resume":  func() error { _, err := c.ResumeDestination(t.Context(), "typo"); return err },
-		"one":     func() error { _, err := c.Destination(t.Context(), "typo"); return err },
-	} {
-		err := call()
-		unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err)
-		if !ok || slices.ContainsFunc(unknown.Known, store.System) || !slices.Contains(unknown.Known, "real") || strings.Contains(err.Error(), "tidegate-") {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
 // What is about no destination in particular leaves Tidegate's own jobs out.
 func TestSystemJobsAreLeftOut(t *testing.T) {
 	t.Parallel()
@@ -197,67 +129,5 @@ func TestSystemJobsAreLeftOut(t *testing.T) {
 	b.must(err)
 	if got, err := b.Batch(ctx, theirOwn.Batch); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a batch of Tidegate's own: %+v, %v", got, err)
-	}
-}
-
-// Their names and their ids find Tidegate's own jobs.
-func TestSystemJobsAreFoundByName(t *testing.T) {
-	t.Parallel()
-	b, _, job, own := systemBench(t)
-	ctx := t.Context()
-	d, err := b.Destination(ctx, system)
-	b.must(err)
-	if diff := cmp.Diff(jobs.Destination{Name: system, SeenAt: time.UnixMilli(1700000000123).UTC()}, d); diff != "" {
-		t.Errorf("destination (-want +got):\n%s", diff)
-	}
-	stats, err := b.Stats(ctx, system)
-	b.must(err)
-	if len(stats) != 1 || stats[0].Backlog != 1 || stats[0].WorkersSeenAt == nil || !stats[0].WorkersSeenAt.Equal(d.SeenAt) {
-		t.Errorf("stats %+v", stats)
-	}
-	for _, f := range []jobs.Filter{{Destination: system}, {Destination: system, Key: "slack"}, {Destination: system, Batch: "b1"}} {
-		page, err := b.List(ctx, jobs.ListOptions{Filter: f})
-		b.must(err)
-		if diff := cmp.Diff([]string{own.ID}, idsOf(page.Items)); diff != "" {
-			t.Errorf("list of %+v (-want +got):\n%s", f, diff)
-		}
-		if n, err := b.CountWhere(ctx, jobs.ActionCancel, f); err != nil || n != 1 {
-			t.Errorf("%d jobs in %+v, %v; want 1", n, f, err)
-		}
-	}
-	pause := func(ctx context.Context, name string) (bool, error) { return b.PauseDestination(ctx, name) }
-	for _, c := range []func(context.Context, string) (bool, error){pause, b.ResumeDestination} {
-		if changed, err := c(ctx, system); err != nil || !changed {
-			t.Errorf("changed %t, %v", changed, err)
-		}
-	}
-	if got := b.get(own.ID); got.Destination != system || got.Status != jobs.Pending {
-		t.Errorf("got %+v", got)
-	}
-	if h, err := b.History(ctx, own.ID); err != nil || len(h) != 1 {
-		t.Errorf("history %+v, %v", h, err)
-	}
-	b.must(b.Pause(ctx, own.ID))
-	b.must(b.Resume(ctx, own.ID))
-	sum, err := b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Destination: system})
-	b.must(err)
-	if sum.Done != 1 || b.get(own.ID).Status != jobs.Cancelled || b.get(job.ID).Status != jobs.Pending {
-		t.Errorf("cancelled %+v; Tidegate's own is %s, the other %s", sum, b.get(own.ID).Status, b.get(job.ID).Status)
-	}
-	b.must(b.Retry(ctx, own.ID))
-	b.must(b.Cancel(ctx, own.ID))
-	if dup, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.ID(own.ID))); err != nil || !dup.Duplicate || dup.Destination != system {
-		t.Errorf("ids are unique among all jobs: %+v, %v", dup, err)
-	}
-
-	// Nobody has ever served this one.
-	if _, err := b.Stats(ctx, store.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
-		t.Errorf("stats: %v", err)
-	}
-	if _, err := b.PauseDestination(ctx, store.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
-		t.Errorf("pause: %v", err)
-	}
-	if _, err := b.Destination(ctx, store.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
-		t.Errorf("destination: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package jobs_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -96,60 +95,6 @@ func TestNoTraceWithoutTheOption(t *testing.T) {
 	b.must(err)
 	if len(info.Headers) != 1 || info.Headers[store.HeaderCreated] == "" {
 		t.Errorf("headers %v, want only %s", info.Headers, store.HeaderCreated)
-	}
-}
-
-// A job that exists keeps the trace that it was enqueued with.
-func TestTraceOfADuplicate(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		r := &tracer{}
-		b := benchOn(t, rdb, jobs.WithTrace(r.trace))
-		id := jobs.ID(b.dest + "-a")
-		first, again := b.enqueue(id), b.enqueue(id)
-		if !again.Duplicate {
-			t.Fatal("the second one is no duplicate")
-		}
-		for name, j := range map[string]*jobs.Job{"answer": again, "read": b.get(first.ID)} {
-			if got := j.Trace["traceparent"]; got != "trace 1" {
-				t.Errorf("%s: %q, want that of the first enqueue", name, got)
-			}
-		}
-		// In one call, of which the second is the duplicate.
-		id = jobs.ID(b.dest + "-b")
-		results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{jobs.New(b.dest, 1, id), jobs.New(b.dest, 2, id)})
-		b.must(err)
-		if results[0].Job.Duplicate || !results[1].Job.Duplicate {
-			t.Errorf("duplicates: %v, %v", results[0].Job.Duplicate, results[1].Job.Duplicate)
-		}
-		want := map[string][]string{first.ID: {"accepted", "duplicate"}, b.dest + "-b": {"accepted", "duplicate"}}
-		if diff := cmp.Diff(want, r.ended); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// Each job of EnqueueMany is told of on its own; one that is refused by the checks is not.
-func TestTracesOfMany(t *testing.T) {
-	t.Parallel()
-	r := &tracer{}
-	b := newBench(t, jobs.WithTrace(r.trace))
-	parent := b.dest + "-parent"
-	results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{
-		jobs.New(b.dest, 1, jobs.ID(b.dest+"-child"), jobs.After(parent)),
-		jobs.New(b.dest, 1, jobs.ID(b.dest+"-refused"), jobs.TTL(-1)),
-		jobs.New(b.dest, 1, jobs.ID(parent)),
-		jobs.New(b.dest, 1, jobs.ID(b.dest+"-orphan"), jobs.After(b.dest+"-nobody")),
-	})
-	b.must(err)
-	want := map[string][]string{
-		b.dest + "-child": {"accepted"}, parent: {"accepted"}, b.dest + "-orphan": {results[3].Err.Error()},
-	}
-	if diff := cmp.Diff(want, r.ended); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
-	if got := results[0].Job.Trace["traceparent"]; got != "trace 1" {
-		t.Errorf("trace of the child %q", got)
 	}
 }
 
@@ -264,43 +209,6 @@ func TestBoundsOfATrace(t *testing.T) {
 			}
 			if diff := cmp.Diff(j, b.get(j.ID)); diff != "" {
 				t.Errorf("read (-enqueued +read):\n%s", diff)
-			}
-		})
-	}
-}
-
-// An error that is the caller's business reaches the trace as it is.
-func TestTraceOfAFailedEnqueue(t *testing.T) {
-	t.Parallel()
-	var got error
-	rdb := dieAfter(redistest.Database(t).Client(t), 0)
-	b := benchOn(t, rdb, jobs.WithTrace(func(context.Context, *jobs.Job) (map[string]string, func(error)) {
-		return nil, func(err error) { got = err }
-	}))
-	_, err := b.Enqueue(context.Background(), jobs.New(b.dest, 1))
-	if !errors.Is(err, errDead) || !errors.Is(got, errDead) {
-		t.Errorf("Enqueue: %v, trace: %v; want %v in both", err, got, errDead)
-	}
-}
-
-// What an enqueue costs without the option, and with one that makes nothing.
-func BenchmarkEnqueueTrace(b *testing.B) {
-	server := redistest.Start(b)
-	nothing := func(context.Context, *jobs.Job) (map[string]string, func(error)) { return nil, nil }
-	for _, tc := range []struct {
-		name string
-		opts []jobs.ClientOption
-	}{{"none", nil}, {"nothing", []jobs.ClientOption{jobs.WithTrace(nothing)}}} {
-		b.Run(tc.name, func(b *testing.B) {
-			c, err := jobs.NewClient(server.Client(b), append(tc.opts, jobs.WithDestinations("d"))...)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := c.Enqueue(b.Context(), jobs.New("d", 1)); err != nil {
-					b.Fatal(err)
-				}
 			}
 		})
 	}

@@ -126,33 +126,6 @@ func TestExpiredAtOnce(t *testing.T) {
 	})
 }
 
-// Expired ones among others are answered in their places.
-func TestEnqueueManyWithExpiredOnes(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	specs := make([]*jobs.Spec, 900)
-	for i := range specs {
-		specs[i] = jobs.New(b.dest, i)
-		switch i % 3 {
-		case 1:
-			jobs.TTL(0).Apply(specs[i])
-		case 2:
-			jobs.TTL(hour).Apply(specs[i])
-		}
-	}
-	results, err := b.EnqueueMany(context.Background(), specs)
-	b.must(err)
-	for i, r := range results {
-		want := map[int]jobs.Status{0: jobs.Pending, 1: jobs.Expired, 2: jobs.Pending}[i%3]
-		if r.Err != nil || r.Job.Status != want || (r.Job.ExpiresAt != nil) != (i%3 > 0) {
-			t.Fatalf("result %d: %+v, %v; want %s", i, r.Job, r.Err, want)
-		}
-	}
-	if got := len(b.waiting(b.queue())); got != 600 {
-		t.Errorf("%d jobs are in the queue, want 600", got)
-	}
-}
-
 func TestMarkExpired(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
