@@ -78,7 +78,7 @@ const (
 	ThenUnauthorized Then = "unauthorized"
 )
 
-// OutcomeHeader is the header in which an API of one's own decides; see HTTPOptions.TrustOutcome.
+// OutcomeHeader is the header in which your own API decides; see HTTPOptions.TrustOutcome.
 const OutcomeHeader = "Tidegate-Outcome"
 
 // announced returns the decision of the API itself, if it is trusted with one: a token with

@@ -221,7 +221,7 @@ type singles struct {
 	p50, p99    time.Duration
 }
 
-// enqueueSingles enqueues one by one, as fast as answers come.
+// enqueueSingles enqueues one by one, as fast as responses come.
 func (s *apiServer) enqueueSingles(t testing.TB, p apiPlan) (out []singles) {
 	for _, connections := range []int{1, 16, 128} {
 		for _, way := range []struct {
@@ -286,7 +286,7 @@ func (f apiFigures) report(p apiPlan) string {
 		rows = append(rows, []string{r.way, count(r.median()), fmt.Sprintf("%.2f", r.median()/f.batches[0].median())})
 	}
 	b.WriteString(table(1, rows))
-	fmt.Fprintf(&b, "\nOne by one, each connection as fast as answers come, for %s:\n\n", p.single)
+	fmt.Fprintf(&b, "\nOne by one, each connection as fast as responses come, for %s:\n\n", p.single)
 	rows = [][]string{{"enqueue one by one", "connections", "jobs/s", "p50", "p99"}}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000) }
 	for _, s := range f.singles {
