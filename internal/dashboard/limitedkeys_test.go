@@ -21,12 +21,12 @@ import (
 func TestKeysThatMetALimitOnce(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "shop")
-	for i := range 60 {
-		name := fmt.Sprintf("shop/k%02d", i)
+	for i := range 8 {
+		name := fmt.Sprintf("shop/k%d", i)
 		if _, err := breaker.Trip(t.Context(), s.rdb, name, breaker.TripOptions{For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		if i == 59 {
+		if i == 7 {
 			break
 		}
 		if _, err := breaker.Reset(t.Context(), s.rdb, name, "ann"); err != nil {
@@ -41,8 +41,8 @@ func TestKeysThatMetALimitOnce(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/destinations/shop", "/breakers/shop"} {
 		p := s.get(path)
-		p.shows(t, http.StatusOK, "shop/k59", "59 other keys have met a limit and can be called.", "Closed")
-		p.hides(t, "shop/k00", "shop/k58", "Recovering")
+		p.shows(t, http.StatusOK, "shop/k7", "7 other keys have met a limit and can be called.", "Closed")
+		p.hides(t, "shop/k0", "shop/k6", "Recovering")
 	}
 	s.fill("shop", "a", 1)
 	s.age()

@@ -10,12 +10,12 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// The overview of 1,000 destinations costs Redis a bounded number of commands, and 20 viewers
+// The overview of many destinations costs Redis a bounded number of commands, and 20 viewers
 // cost about what one costs.
-func TestOverviewOfAThousandDestinations(t *testing.T) {
+func TestOverviewOfManyDestinations(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	names := make([]string, 1000)
+	names := make([]string, 200)
 	for i := range names {
 		names[i] = fmt.Sprint("d", i)
 	}
@@ -28,15 +28,15 @@ func TestOverviewOfAThousandDestinations(t *testing.T) {
 		began := time.Now()
 		var all sync.WaitGroup
 		for range viewers {
-			all.Go(func() { s.get("/").shows(t, http.StatusOK, "d999") })
+			all.Go(func() { s.get("/").shows(t, http.StatusOK, "d199") })
 		}
 		all.Wait()
 		took := time.Since(began)
 		n := total(s.redis.CommandStats(t))
 		t.Logf("%d viewers: %d commands, within scripts too, in %v", viewers, n, took)
 		// Two scripts of some five commands for the breakers of each, its incidents, and two hours.
-		if seconds := int64(took/time.Second) + 1; n > seconds*16_000 {
-			t.Errorf("%d viewers cost %d commands within %d s, want at most 16,000 a second", viewers, n, seconds)
+		if seconds := int64(took/time.Second) + 1; n > seconds*3_200 {
+			t.Errorf("%d viewers cost %d commands within %d s, want at most 3,200 a second", viewers, n, seconds)
 		}
 	}
 }
