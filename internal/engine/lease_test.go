@@ -92,7 +92,7 @@ func TestLongCallOnAFullRedis(t *testing.T) {
 			s.pending("a")
 			runServer(t, c, completing(c, func(string) {
 				if runs.Add(1) == 1 {
-					<-time.After(3 * shortLease)
+					<-time.After(2 * shortLease)
 				}
 			}))
 			redistest.Eventually(t, "it runs", func() bool { return runs.Load() == 1 })
@@ -200,7 +200,7 @@ func TestJobThatComesBackKeepsItsLease(t *testing.T) {
 					c.Delivery(id).Decide(store.Outcome{Kind: kind}, nil)
 					return errors.New("not completed")
 				}
-				<-time.After(3 * shortLease)
+				<-time.After(2 * shortLease)
 				c.Delivery(id).Decide(store.Outcome{Kind: store.KindComplete}, nil)
 				return nil
 			})

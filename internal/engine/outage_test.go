@@ -125,7 +125,7 @@ func TestOutcomesOutliveOutages(t *testing.T) {
 		}
 		server.Pause()
 		goOn <- struct{}{}
-		<-time.After(3 * shortLease) // the outage itself
+		<-time.After(2 * shortLease) // the outage itself
 		server.Resume()
 	}
 	redistest.Eventually(t, "it has failed", func() bool { return s.look()["failed"] == "a" })
@@ -193,7 +193,7 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 			c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: &onceGate{}, Lease: shortLease})
 			runServer(t, c, func(context.Context, *asynq.Task) error { return errors.New("it was run") })
 			<-lost
-			<-time.After(3 * shortLease) // until it would have been recovered
+			<-time.After(2 * shortLease) // until it would have been recovered
 			if diff := cmp.Diff(want, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}
