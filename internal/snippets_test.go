@@ -42,8 +42,6 @@ var given = map[string]string{
 	"docs/life-of-a-job.md": `
 		var picture any
 		var retryAfter time.Duration
-		var job *jobs.Job
-		var answer []byte
 		var gallery publisher.Handler`,
 	"docs/tracing.md": `
 		var provider trace.TracerProvider
