@@ -57,9 +57,9 @@ func (c *batchGetCmd) read(ctx context.Context, p *Process, s *session) (*jobs.B
 	if !c.Wait {
 		return s.client.Batch(ctx, c.Name)
 	}
-	bar := p.newBatchBar(c.Name)
+	bar := p.newBar(c.Name)
 	defer bar.end()
-	return s.client.WaitBatch(ctx, c.Name, bar.reachedStatus)
+	return s.client.WaitBatch(ctx, c.Name, bar.showBatch)
 }
 
 func (c *batchGetCmd) print(p *Process, b *jobs.BatchStatus) error {

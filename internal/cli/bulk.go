@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -39,6 +40,7 @@ type bulk struct {
 	maxPayload  int
 	destination string // of lines that name none
 	batch       string // of lines that name none
+	size        int64  // of the file in bytes, 0 if unknown
 	progress    *bar
 
 	destinations map[string]bool // that accepted jobs are for
@@ -57,30 +59,31 @@ func (b *bulk) run(ctx context.Context, in io.Reader) (*bulkResult, error) {
 	}()
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := newHandover()
+	chunks := make(chan *chunk)
+	var readErr error // once chunks is closed
 	// A read from a pipe cannot be interrupted: after a cancel this may outlive
 	// run, but not the process, which is about to end.
-	go func() { h.close(b.parse(stop, in, h)) }()
+	go func() {
+		defer close(chunks)
+		readErr = b.parse(stop, in, chunks)
+	}()
 	last := 0 // line up to which all have been answered
 	for {
 		select {
-		case <-h.ready:
-		case <-ctx.Done():
-			return result, &bulkError{text: stopped(result, last, last, "interrupted")}
-		}
-		c, closed, err := h.take()
-		if c != nil {
+		case c, more := <-chunks:
+			switch {
+			case !more && readErr != nil:
+				return result, &bulkError{text: stopped(result, last, last, readErr.Error())}
+			case !more:
+				return result, nil
+			}
 			done, err := b.send(ctx, c, result)
 			if err != nil {
 				return result, &bulkError{text: stopped(result, done, c.last(), problem(err)), cause: err}
 			}
 			last = done
-		}
-		switch {
-		case closed && err != nil:
-			return result, &bulkError{text: stopped(result, last, last, err.Error())}
-		case closed:
-			return result, nil
+		case <-ctx.Done():
+			return result, &bulkError{text: stopped(result, last, last, "interrupted")}
 		}
 	}
 }
@@ -113,18 +116,21 @@ func (e *bulkError) Unwrap() error { return e.cause }
 var errInterrupted = errors.New("interrupted")
 
 // parse reads lines and passes them on, parsed, until in ends or ctx does.
-func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
+func (b *bulk) parse(ctx context.Context, in io.Reader, chunks chan<- *chunk) error {
 	lines := jobjson.NewLines(in, b.maxPayload+lineSlack)
-	var store arena
 	c := &chunk{}
 	flush := func() bool {
 		if c.empty() {
 			return true
 		}
 		c.end = lines.Offset()
-		ok := h.put(ctx, c)
-		c = &chunk{}
-		return ok
+		select {
+		case chunks <- c:
+			c = &chunk{}
+			return true
+		case <-ctx.Done():
+			return false
+		}
 	}
 	for {
 		// What was read goes on its way before more is waited for.
@@ -145,7 +151,7 @@ func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
 			return fmt.Errorf("read line %d: %w", lines.Number()+1, err)
 		case len(line) > 0:
 			spec := &jobs.Spec{Destination: b.destination, Batch: b.batch}
-			if err := jobjson.Parse(store.keep(line), spec); err != nil {
+			if err := jobjson.Parse(bytes.Clone(line), spec); err != nil {
 				c.reject(lines.Number(), err.Error())
 			} else {
 				c.add(lines.Number(), spec, len(line))
@@ -178,6 +184,47 @@ func (b *bulk) send(ctx context.Context, c *chunk, result *bulkResult) (done int
 			done = min(done, c.lines[i]-1)
 		}
 	}
-	b.progress.reachedLine(c.end, result.lines())
+	b.progress.show(c.end, b.size, fmt.Sprintf("%d lines", result.lines()))
 	return done, err
+}
+
+// Bounds of what is sent to Redis at once.
+const (
+	chunkJobs  = 4000
+	chunkBytes = 4 << 20
+)
+
+// chunk is a part of a file on its way to Redis.
+type chunk struct {
+	specs    []*jobs.Spec
+	lines    []int // of the specs
+	rejected []rejection
+	size     int   // bytes of the specs' lines
+	end      int64 // offset in the file
+}
+
+func (c *chunk) add(line int, spec *jobs.Spec, size int) {
+	c.specs = append(c.specs, spec)
+	c.lines = append(c.lines, line)
+	c.size += size
+}
+
+func (c *chunk) reject(line int, problem string) {
+	c.rejected = append(c.rejected, rejection{Line: line, Error: text.OneLine(problem)})
+}
+
+func (c *chunk) count() int  { return len(c.specs) + len(c.rejected) }
+func (c *chunk) empty() bool { return c.count() == 0 }
+func (c *chunk) full() bool  { return c.count() >= chunkJobs || c.size >= chunkBytes }
+
+// last is the number of its last line.
+func (c *chunk) last() int {
+	last := 0
+	if n := len(c.lines); n > 0 {
+		last = c.lines[n-1]
+	}
+	if n := len(c.rejected); n > 0 {
+		last = max(last, c.rejected[n-1].Line)
+	}
+	return last
 }

@@ -303,7 +303,7 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	defer s.close()
 
 	started := time.Now()
-	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, progress: p.newFileBar(size)}
+	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, size: size, progress: p.newBar("enqueueing")}
 	result, err := b.run(ctx, in)
 	b.progress.end()
 	for _, destination := range slices.Sorted(maps.Keys(b.destinations)) {

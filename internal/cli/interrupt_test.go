@@ -14,10 +14,8 @@ func TestInterruptedFileIsNotAtItsEnd(t *testing.T) {
 	for _, n := range []int{100000, 1} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		h := newHandover()
-		h.pending = &chunk{size: 1 << 40} // nobody takes it, and nothing can be added
 		b := &bulk{maxPayload: 1000}
-		if err := b.parse(ctx, strings.NewReader(strings.Repeat(line, n)), h); !errors.Is(err, errInterrupted) {
+		if err := b.parse(ctx, strings.NewReader(strings.Repeat(line, n)), make(chan *chunk)); !errors.Is(err, errInterrupted) {
 			t.Errorf("%d lines: error %v, want errInterrupted", n, err)
 		}
 	}
