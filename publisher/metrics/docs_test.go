@@ -92,14 +92,14 @@ func registered(t *testing.T) map[string]described {
 	return out
 }
 
-// In docs/operations.md the heading of a table has the type of its metrics and how processes are put
-// together, each row the name without the prefix, the labels and the meaning.
+// In docs/operations.md the line before a list has the type of its metrics and how processes are put
+// together, each item the name without the prefix, the labels and the meaning.
 var (
-	heading = regexp.MustCompile(`^\| (counter|gauge|histogram)s: (sum|max|each) \| meaning \|$`)
-	row     = regexp.MustCompile("^\\| `([a-z_]+)(?:\\{([a-z,]+)\\})?` \\| [^|]+ \\|$")
+	heading = regexp.MustCompile("^(Counter|Gauge|Histogram)s, `(sum|max|each)`:$")
+	item    = regexp.MustCompile("^- `([a-z_]+)(?:\\{([a-z,]+)\\})?`: .+$")
 )
 
-// The tables in docs/operations.md have each metric, and no other.
+// The lists in docs/operations.md have each metric, and no other.
 func TestEachMetricIsDocumented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/operations.md")
@@ -111,17 +111,14 @@ func TestEachMetricIsDocumented(t *testing.T) {
 	for line := range strings.Lines(string(doc)) {
 		line = strings.TrimSuffix(line, "\n")
 		if h := heading.FindStringSubmatch(line); h != nil {
-			kind = h[1]
-			// What a process counts is added up; of gauges only the tables know.
+			kind = strings.ToLower(h[1])
+			// What a process counts is added up; of gauges only the lists know.
 			if kind != "gauge" && h[2] != "sum" {
 				t.Errorf("a %s of processes is added up, not %q", kind, h[2])
 			}
 		}
-		cells := row.FindStringSubmatch(line)
+		cells := item.FindStringSubmatch(line)
 		if kind == "" || cells == nil {
-			if line == "" {
-				kind = ""
-			}
 			continue
 		}
 		name := "tidegate_" + cells[1]
@@ -133,6 +130,6 @@ func TestEachMetricIsDocumented(t *testing.T) {
 		got[name] = described{kind, strings.Join(labels, ", ")}
 	}
 	if diff := gocmp.Diff(registered(t), got); diff != "" {
-		t.Errorf("the tables (-registered +documented):\n%s", diff)
+		t.Errorf("the lists (-registered +documented):\n%s", diff)
 	}
 }
