@@ -170,7 +170,7 @@ func unknownParents(ids []string, where map[string]string) error {
 	var errs fieldErrors
 	for _, id := range ids {
 		if where[id] == "" {
-			errs.add("after", "there is no job %s; enqueue parents before their children", clip(id))
+			errs.add("after", "job %q not found; enqueue parents first", clip(id))
 		}
 	}
 	return errs.err()

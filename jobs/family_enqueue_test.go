@@ -91,11 +91,11 @@ func TestUnknownParents(t *testing.T) {
 			jobs.New(b.dest, 4),
 		})
 		b.must(err)
-		const hint = "; enqueue parents before their children"
+		const hint = `" not found; enqueue parents first`
 		for i, want := range []string{
-			"jobs: enqueue: after: there is no job nobody-1" + hint + "; after: there is no job nobody-2" + hint,
-			"jobs: enqueue: after: there is no job nobody-1" + hint,
-			"jobs: enqueue: after: there is no job " + b.dest + "-lost" + hint,
+			`jobs: enqueue: after: job "nobody-1` + hint + `; after: job "nobody-2` + hint,
+			`jobs: enqueue: after: job "nobody-1` + hint,
+			`jobs: enqueue: after: job "` + b.dest + "-lost" + hint,
 		} {
 			invalid, ok := errors.AsType[*jobs.ValidationError](results[i].Err)
 			if results[i].Job != nil || !ok || !errors.Is(results[i].Err, jobs.ErrInvalid) || results[i].Err.Error() != want || invalid.Fields[0].Field != "after" {

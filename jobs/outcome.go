@@ -177,7 +177,7 @@ var (
 	ErrStatus = errors.New("not possible in this status")
 	// ErrStuck: the cancel is requested and the job will not be started again, but its
 	// handler has not returned long after its context ended.
-	ErrStuck = errors.New("asked to cancel; its handler does not end: it goes on until it returns or its worker is restarted")
+	ErrStuck = errors.New("cancel requested, but the handler is still running; restart the worker to stop it")
 	// ErrUnknownDestination: destinations are known and this is not one of them. The error is
 	// an *UnknownDestinationError, and matches ErrInvalid.
 	ErrUnknownDestination = errors.New("unknown destination")

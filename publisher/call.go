@@ -166,8 +166,8 @@ func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w inFligh
 		err := errGoexit
 		defer func() {
 			if r := recover(); r != nil {
-				d.log.Error("the publisher panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
-				err = fmt.Errorf("the publisher panicked: %v", r)
+				d.log.Error("the handler panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
+				err = fmt.Errorf("the handler panicked: %v", r)
 			} else if err == errGoexit { //nolint:errorlint // the one set above
 				d.log.Error("the publisher ended its goroutine", "job", job.ID, "error", errGoexit, "stack", string(debug.Stack()))
 			}
@@ -195,7 +195,7 @@ func readable(err error) error {
 		return nil
 	}
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("the publisher returned a nil %T as its error, which is not nil: return nil without a type", err)
+		return fmt.Errorf("the handler returned a nil %T as its error, which is not nil: return nil without a type", err)
 	}
 	_ = err.Error() // if it panics, it counts as a panic of the handler
 	return err

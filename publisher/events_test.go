@@ -155,7 +155,7 @@ func TestPoisonIsReported(t *testing.T) {
 		}))
 	}
 	e := b.want(publisher.FailedFinal)
-	const problem = "poison: its worker died 1 times with this job in hand"
+	const problem = "poison: 1 worker died while running this job"
 	if !e.Poison || e.Destination != b.dest || e.LastError != problem || e.Called || e.Err != nil {
 		t.Errorf("told %+v", e)
 	}

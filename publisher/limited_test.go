@@ -87,12 +87,12 @@ func TestRetriesAndReschedulesCountApart(t *testing.T) {
 		nextStatus            jobs.Status
 		lastError, lastReason string
 	}{
-		{jobs.Reschedule(time.Hour), publisher.Rescheduled, 0, 1, time.Hour, time.Hour, jobs.Pending, "", "rescheduled by its publisher"},
+		{jobs.Reschedule(time.Hour), publisher.Rescheduled, 0, 1, time.Hour, time.Hour, jobs.Pending, "", "rescheduled by its handler"},
 		{boom, publisher.Retried, 1, 1, 9 * time.Second, 11 * time.Second, jobs.RetryPending, "boom", "retry 1 of 2 after failure"},
-		{jobs.Reschedule(48 * time.Hour), publisher.Rescheduled, 1, 2, 48 * time.Hour, 48 * time.Hour, jobs.Pending, "boom", "rescheduled by its publisher"},
+		{jobs.Reschedule(48 * time.Hour), publisher.Rescheduled, 1, 2, 48 * time.Hour, 48 * time.Hour, jobs.Pending, "boom", "rescheduled by its handler"},
 		{jobs.RateLimited(40 * time.Second), publisher.Rescheduled, 1, 3, 40 * time.Second, 40 * time.Second, jobs.Pending, "rate limited, retry after 40s", "rate limited by " + b.dest},
 		{jobs.Fail(boom), publisher.Retried, 2, 3, 18 * time.Second, 22 * time.Second, jobs.RetryPending, "boom", "retry 2 of 2 after explicit"},
-		{jobs.Reschedule(time.Minute), publisher.Rescheduled, 2, 4, time.Minute, time.Minute, jobs.Pending, "boom", "rescheduled by its publisher"},
+		{jobs.Reschedule(time.Minute), publisher.Rescheduled, 2, 4, time.Minute, time.Minute, jobs.Pending, "boom", "rescheduled by its handler"},
 		{boom, publisher.FailedFinal, 2, 4, 0, 0, jobs.Failed, "boom", ""},
 	}
 	outcomes := make(chan error, len(steps))

@@ -208,7 +208,7 @@ func TestErrorsThatCannotBeReadFailTheJob(t *testing.T) {
 			}, publisher.Concurrency(1))
 			b.enqueue()
 			e := b.want(publisher.FailedFinal)
-			if !strings.HasPrefix(e.LastError, "the publisher returned a nil *") && !strings.HasPrefix(e.LastError, "the publisher panicked: ") {
+			if !strings.HasPrefix(e.LastError, "the handler returned a nil *") && !strings.HasPrefix(e.LastError, "the handler panicked: ") {
 				t.Errorf("last error %q", e.LastError)
 			}
 			b.enqueue(jobs.Key("next"))

@@ -206,7 +206,7 @@ func TestPoisonJobAmongTen(t *testing.T) {
 				id, got.Status, got.Crashes, got.Attempt, got.RescheduleCount, crashes)
 		}
 	}
-	if got := b.get(poison); got.LastError != "poison: its worker died 3 times with this job in hand" {
+	if got := b.get(poison); got.LastError != "poison: 3 workers died while running this job" {
 		t.Errorf("last error of the poison job: %q", got.LastError)
 	}
 	if n := called.of(poison); n != 0 {

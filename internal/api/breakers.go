@@ -52,7 +52,7 @@ func (a *api) breakerOperations() {
 	register(a, operation{
 		method: http.MethodPost, path: "/v1/breakers/{name}/reset", id: "reset-breaker", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
 		summary:     "Close a breaker by hand",
-		description: "Calls resume slowly: 1, 2, 4 … in flight; a second reset ends that. If the API still limits, the next answers open it again.",
+		description: "Calls resume slowly: 1, 2, 4 … in flight; a second reset ends that. If the API still limits, the next 429 open it again.",
 	}, a.reset)
 }
 

@@ -21,7 +21,7 @@ func (a *api) destinationOperations() {
 	register(a, operation{
 		method: http.MethodPost, path: "/v1/destinations/{destination}/pause", id: "pause-destination", tag: tagDestinations, scope: access.ScopeOperate, missing: true, where: "path",
 		summary:     "Pause a destination",
-		description: "No job of it starts until it is resumed; calls in flight finish, and jobs can still be enqueued. It survives restarts, and has nothing to do with the circuit breaker: whichever of the two is closed holds the jobs.",
+		description: "No job of it starts until it is resumed; calls in flight finish, and jobs can still be enqueued. A pause survives restarts and is independent of the circuit breaker; either one stops the jobs.",
 	}, func(ctx context.Context, in *pauseInput) (*answer[PausedDestination], error) {
 		return a.pause(ctx, in, true)
 	})

@@ -145,7 +145,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		"a broken array":     {kind: json, body: `[{"destination":"shop","payload":1},{"destination"]`, status: 400, errors: field("body", "is not valid JSON: invalid character ']' after object key")},
 		"a broken payload":   {kind: json, body: `{"destination":"shop","payload":{a:1}}`, status: 422, errors: field("body.payload", "is not valid JSON: invalid character 'a' looking for beginning of object key string; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it")},
 		"an unknown one":     {kind: json, body: `{"destination":"blog","payload":1}`, status: 422, errors: field("body.destination", `"blog" is not known; known are shop, stock`)},
-		"an unknown parent":  {kind: json, body: `{"destination":"shop","payload":1,"after":["nope"]}`, status: 422, errors: field("body.after", "there is no job nope; enqueue parents before their children")},
+		"an unknown parent":  {kind: json, body: `{"destination":"shop","payload":1,"after":["nope"]}`, status: 422, errors: field("body.after", `job "nope" not found; enqueue parents first`)},
 		"no UTF-8":           {kind: json, body: "{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}", status: 422, errors: field("body", "is not UTF-8, as JSON is")},
 		"no UTF-8 in arrays": {kind: json, body: "[{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}]", status: 422, errors: field("body[0]", "is not UTF-8, as JSON is")},
 		"a misspelt field":   {kind: json, body: `{"destination":"shop","payload":1,"kye":"a"}`, status: 422, errors: field("body.kye", "is not a field of a job to enqueue; did you mean key?")},

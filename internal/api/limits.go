@@ -26,7 +26,7 @@ func (a *api) limitOperations() {
 	register(a, operation{
 		method: http.MethodPost, path: "/v1/limits/{name}/forget", id: "forget-limits", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
 		summary:     "Forget what was learned and announced",
-		description: "For all workers; the next answers teach it anew. Declared limits stay, and so does the state of the breaker.",
+		description: "For all workers; the next responses teach it anew. Declared limits stay, and so does the state of the breaker.",
 	}, a.forgetLimits)
 }
 

@@ -179,7 +179,7 @@ func TestForgetLimits(t *testing.T) {
 	b.reads("Forget the limits of shop?")
 	b.follow("main button.primary")
 	b.reads("shop: forgot the announced limit of 100 per window (99 of 100).")
-	b.reads("None is declared, announced or learned.")
+	b.reads("No known limits.")
 	b.quiet()
 }
 

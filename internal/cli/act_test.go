@@ -287,7 +287,7 @@ func TestRetryRunsAgain(t *testing.T) {
 		return n == 2
 	})
 	b.await(t, "post-7", jobs.Failed)
-	if out := b.run(t, "get", "post-7").ok(t); !strings.Contains(out, "\nfailed       ") || !strings.Contains(out, "\nanswer       400") {
+	if out := b.run(t, "get", "post-7").ok(t); !strings.Contains(out, "\nfailed       ") || !strings.Contains(out, "\nresponse     400") {
 		t.Errorf("get:\n%s", out)
 	}
 }

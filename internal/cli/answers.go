@@ -21,14 +21,14 @@ import (
 )
 
 type answersCmds struct {
-	Test answersTestCmd `cmd:"" help:"Print what an answer of an API comes to."`
+	Test answersTestCmd `cmd:"" help:"Show which outcome a response maps to."`
 }
 
 type answersTestCmd struct {
-	Destination string   `placeholder:"NAME" help:"Destination that answers. Default: the only one."`
-	Status      int      `required:"" help:"Status of the answer."`
-	Header      []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the answer; repeatable."`
-	Body        string   `placeholder:"TEXT or @FILE" help:"Body of the answer; @- for stdin."`
+	Destination string   `placeholder:"NAME" help:"Destination of the response. Default: the only one."`
+	Status      int      `required:"" help:"Status of the response."`
+	Header      []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the response; repeatable."`
+	Body        string   `placeholder:"TEXT or @FILE" help:"Body of the response; @- for stdin."`
 	Key         string   `help:"Key of the job."`
 	Attempt     int      `help:"Number of retries that the job has made."`
 	outputFlag
@@ -133,7 +133,7 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 		doc.Breaker = "that " + whose + " " + doc.Breaker
 		doc.Scope = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}[got.Scope]
 	case publisher.OutcomeUnauthorized:
-		doc.Outcome, doc.Job = "unauthorized", "waits for new credentials, which is no attempt"
+		doc.Outcome, doc.Job = "unauthorized", "waits for new credentials, which costs no attempt"
 		doc.Breaker = "opens at once with cause credentials"
 	case publisher.OutcomeRescheduled:
 		doc.Outcome, doc.Job, doc.Breaker = "reschedule", "is rescheduled, which costs no retry", "counts no refusal"

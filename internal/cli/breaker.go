@@ -20,7 +20,7 @@ type breakerCmds struct {
 	Get     breakerGetCmd     `cmd:"" help:"Show a breaker: state, countdown, why, since when."`
 	Trip    breakerTripCmd    `cmd:"" help:"Open a breaker by hand: no worker calls the destination."`
 	Reset   breakerResetCmd   `cmd:"" help:"Close a breaker by hand: jobs flow again."`
-	Force   breakerForceCmd   `cmd:"" help:"Keep a breaker open or closed by hand, whatever the API answers."`
+	Force   breakerForceCmd   `cmd:"" help:"Keep a breaker open or closed by hand, whatever the API sends."`
 	History breakerHistoryCmd `cmd:"" help:"Show a breaker's last transitions, oldest first."`
 
 	Incidents breakerIncidentsCmd `cmd:"" help:"Show a breaker's last incidents, from opening to closing."`

@@ -66,7 +66,7 @@ func byHand(length, reason string) (time.Duration, error) {
 
 type breakerForceCmd struct {
 	breakerName
-	State  string `arg:"" enum:"open,closed" help:"open: no call is made; closed: calls go out whatever the API answers."`
+	State  string `arg:"" enum:"open,closed" help:"open: no call is made; closed: calls go out whatever the API sends."`
 	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
 	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 	outputFlag

@@ -63,7 +63,7 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"cost":5,"available_at":"2099-01-31T14:35:00Z",`+
 		`"request":{"path":"/x","query":"a=b","headers":{"X-A":"b"}},"retry":{"max_retries":2,"retry_on":["timeout"]}}`, "")
 	add(`{"id":"e","destination":"shop","payload":1,"batch":"tuesday","after":["c","a"],"ttl":"7d"}`, "")
-	add(`{"id":"f","destination":"shop","payload":1,"after":["nope"]}`, `after: there is no job nope; enqueue parents before their children`)
+	add(`{"id":"f","destination":"shop","payload":1,"after":["nope"]}`, `after: job "nope" not found; enqueue parents first`)
 	add(`{"id":"g","destination":"shop","payload":1,"batch":"","ttl":60,"status":"failed","attempt":3,"available_at":"2001-01-31T14:35:00Z","response":{"status":500},"waiting":null}`, "")
 	b.WriteString(`{"id":"d","payload":4}`) // no end of line
 	return b.String(), rejected

@@ -24,8 +24,8 @@ type demoCmd struct {
 	Concurrency int           `default:"${demo_concurrency}" placeholder:"N" help:"Calls at a time of each worker. Default: ${default}."`
 	Quota       int           `default:"${demo_quota}" placeholder:"N" help:"Calls that the API accepts in a window. Default: ${default}."`
 	Window      time.Duration `default:"${demo_window}" placeholder:"10s" help:"The API's window. Default: ${default}."`
-	Latency     time.Duration `default:"${demo_latency}" placeholder:"400ms" help:"Time that the API takes for an answer. Default: ${default}."`
-	Threshold   int           `default:"${demo_threshold}" placeholder:"N" help:"Answers of 429 in a row that open the breaker. Default: ${default}."`
+	Latency     time.Duration `default:"${demo_latency}" placeholder:"400ms" help:"Time that the API takes for a response. Default: ${default}."`
+	Threshold   int           `default:"${demo_threshold}" placeholder:"N" help:"429 in a row that open the breaker. Default: ${default}."`
 	Cooldown    time.Duration `default:"${demo_cooldown}" placeholder:"5s" help:"How long the breaker then stays open. Default: ${default}."`
 	Keep        bool          `help:"Serve the dashboard beside it, and go on after the summary until Ctrl-C."`
 	Listen      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"With --keep: where the dashboard is served. Default: ${default}, or a free port."`

@@ -81,7 +81,7 @@ func (c *doctorCmd) print(p *Process, report *doctor.Report) error {
 			}
 			r.add(f.Kind, dash(f.Queue), strconv.Itoa(f.Count), repaired(f), dash(example), f.Detail)
 		}
-		found := "all is well"
+		found := "no problems found"
 		if n := len(report.Findings); n > 0 {
 			found = plural(n, "finding", "findings")
 		}

@@ -16,11 +16,11 @@ import (
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
-	b.run(t, "doctor").want(t, 0, "checked 0 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 0 jobs: no problems found\n", "")
 	b.run(t, "doctor", "-o", "json").want(t, 0, "{\"findings\":[],\"checked\":0}\n", "")
 	b.serve(t, "shop")
 	b.enqueue(t, "", "a", "b")
-	b.run(t, "doctor").want(t, 0, "checked 2 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 2 jobs: no problems found\n", "")
 
 	// What a Redis that has lost its last writes may leave: a job that is in no list.
 	rdb := b.server.Client(t)
@@ -41,7 +41,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("exit status %d, report %+v", got.status, doc)
 	}
 	b.run(t, "doctor").want(t, 0, found("yes     "), "")
-	b.run(t, "doctor").want(t, 0, "checked 2 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 2 jobs: no problems found\n", "")
 	b.wantStatuses(t, "a pending")
 	if n := rdb.LLen(t.Context(), store.PendingKey(queue)).Val(); n != 2 {
 		t.Errorf("%d jobs in the list, want 2", n)
@@ -90,9 +90,9 @@ func TestDoctorBesideAWorker(t *testing.T) {
 	b.enqueue(t, "--batch b --after a,b", "child")
 	b.work(t)
 	redistest.Eventually(t, "a has begun", func() bool { return b.job(t, "a").Status != jobs.Pending })
-	b.run(t, "doctor").want(t, 0, "checked 4 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 4 jobs: no problems found\n", "")
 	b.run(t, "batch", "get", "b", "--wait").ok(t)
-	b.run(t, "doctor").want(t, 0, "checked 4 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 4 jobs: no problems found\n", "")
 }
 
 func TestDoctorInterrupted(t *testing.T) {

@@ -104,7 +104,7 @@ func TestEnqueueAfter(t *testing.T) {
 	if j := b.job(t, "c"); j.Status != jobs.Waiting || !slices.Equal(j.After, []string{"a", "b"}) || j.Batch != "monday" {
 		t.Errorf("job %+v", j)
 	}
-	b.run(t, "enqueue", "-d", "shop", "--id", "d", "--after", "a,nope").want(t, 2, "", "tidegate: after: there is no job nope; enqueue parents before their children\n")
+	b.run(t, "enqueue", "-d", "shop", "--id", "d", "--after", "a,nope").want(t, 2, "", "tidegate: after: job \"nope\" not found; enqueue parents first\n")
 	b.run(t, "get", "d").want(t, 4, "", "tidegate: no job has the id \"d\"; it never existed, or its retention has ended\n")
 }
 

@@ -88,7 +88,7 @@ func TestDoctorKnowsThatTheOnlyWorkerHasStopped(t *testing.T) {
 	b := newBench(t, serveAPI(t)...)
 	stop := b.work(t)
 	redistest.Eventually(t, "the worker has registered", func() bool { return !strings.Contains(b.run(t, "stats").ok(t), "never") })
-	b.run(t, "doctor").want(t, 0, "checked 0 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 0 jobs: no problems found\n", "")
 	stop()
 	b.enqueue(t, "", "a")
 	got := b.run(t, "doctor")

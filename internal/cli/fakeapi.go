@@ -20,8 +20,8 @@ type fakeAPICmd struct {
 	Listen   string        `default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address to listen on; port 0 is a free one. Default: ${default}."`
 	Limit    string        `default:"60/1m" placeholder:"60/1m" help:"Calls accepted in a window of this length, which begins with its first call; or none. Default: ${default}."`
 	Hints    []string      `default:"retry-after" placeholder:"HINT" help:"Headers that announce the limit: retry-after, retry-after-date, ratelimit, x-ratelimit; or none. Default: ${default}."`
-	PerToken bool          `help:"A limit of its own for each Authorization header."`
-	Latency  time.Duration `default:"50ms" placeholder:"50ms" help:"Time that an answer takes. Default: ${default}."`
+	PerToken bool          `help:"A separate limit for each Authorization header."`
+	Latency  time.Duration `default:"50ms" placeholder:"50ms" help:"Time that a response takes. Default: ${default}."`
 }
 
 // fakeStats is the document of /_stats.

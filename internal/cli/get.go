@@ -96,7 +96,7 @@ func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
 	}
 	r.addIf("last error", j.LastError)
 	if a := j.Response; a != nil {
-		r.add("answer", strings.TrimSpace(strconv.Itoa(a.Status)+" "+clip(strings.TrimSpace(a.Body), mostShown)))
+		r.add("response", strings.TrimSpace(strconv.Itoa(a.Status)+" "+clip(strings.TrimSpace(a.Body), mostShown)))
 	}
 	r.addIf("output", clip(string(j.Output), mostShown))
 	r.addIf("method", j.Request.Method)

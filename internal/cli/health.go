@@ -23,7 +23,7 @@ import (
 type healthCmd struct {
 	Live    bool          `help:"Ask only whether the worker lives (/healthz), not whether it can work (/readyz)."`
 	Addr    string        `placeholder:"HOST:PORT" help:"Where the worker serves health; default OPS_ADDR."`
-	Timeout time.Duration `default:"5s" help:"How long to wait for the answer."`
+	Timeout time.Duration `default:"5s" help:"How long to wait for the response."`
 	outputFlag
 }
 
@@ -95,7 +95,7 @@ func (c *healthCmd) where(p *Process) (string, error) {
 
 func (c *healthCmd) alive(p *Process, resp *http.Response, body []byte) error {
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("what answers is not well: %s", resp.Status)
+		return fmt.Errorf("the worker is not healthy: %s", resp.Status)
 	}
 	return c.say(p, map[string]string{"status": "alive"}, "%s\n", text.OneLine(strings.TrimSpace(string(body))))
 }

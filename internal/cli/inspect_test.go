@@ -110,7 +110,7 @@ retries      1 of 3
 reschedules  2 of 9
 crashes      1
 last error   boom\[31m !
-answer       503 <b> sorry
+response     503 <b> sorry
 output       {"itemid":7}
 path         /p
 query        a=b

@@ -91,7 +91,7 @@ func showPreset(r *rows, preset *presets.Preset) {
 		r.addIf("     output", rule.Output)
 		r.addIf("     reason", rule.Reason)
 	}
-	section("Documented answers:")
+	section("Documented responses:")
 	for _, e := range preset.Examples {
 		r.add(fmt.Sprintf("  %d  %s", e.Status, e.Name), e.Comes())
 	}

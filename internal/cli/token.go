@@ -26,7 +26,7 @@ type tokenCmds struct {
 type tokenNewCmd struct {
 	Name    string `required:"" placeholder:"NAME" help:"Whose it is: an app or a person, for the log and the history."`
 	Scope   string `required:"" placeholder:"SCOPE,SCOPE" help:"What it allows: enqueue, read, payloads, operate."`
-	Expires string `placeholder:"90d" help:"How long it is good: 12h, 90d, 52w. For good unless given."`
+	Expires string `placeholder:"90d" help:"Lifetime: 12h, 90d, 52w. Default: no expiry."`
 	File    string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
 	outputFlag
 }

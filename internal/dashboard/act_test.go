@@ -161,7 +161,7 @@ func TestBreakerByHand(t *testing.T) {
 func TestLimitsByHand(t *testing.T) {
 	t.Parallel()
 	s := open(t, access.ScopeOperate, "shop")
-	s.get("/breakers/shop/bob").shows(t, http.StatusOK, "None is declared, announced or learned.")
+	s.get("/breakers/shop/bob").shows(t, http.StatusOK, "No known limits.")
 	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}}})
 	if err != nil {
 		t.Fatal(err)

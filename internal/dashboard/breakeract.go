@@ -114,7 +114,7 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 		if words == tripLengths[len(tripLengths)-1].Text {
 			p.Points = append(p.Points, "It does not close by itself: reset it by hand.")
 		} else {
-			p.Points = append(p.Points, "Then one call tests whether the API answers.")
+			p.Points = append(p.Points, "Then one call tests the API.")
 		}
 		if b.Key == "" {
 			p.Points = append(p.Points, "All keys of "+name+" are held, too.")
@@ -122,12 +122,12 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 	case "force":
 		p.Title = "Keep " + name + " closed " + words + "?"
 		p.Submit = "Keep " + name + " closed"
-		p.Points = []string{"Calls go out whatever the API answers. A rate-limited answer defers its own job and opens nothing."}
+		p.Points = []string{"Calls go out whatever the API sends. A 429 reschedules its own job but does not open the breaker."}
 	case "forget":
 		p.Title = "Forget the limits of " + name + "?"
 		p.Submit = "Forget them"
 		p.Points = []string{
-			"What was learned and what the API announced is gone for all workers; the next answers teach it anew.",
+			"What was learned and what the API announced is gone for all workers; the next responses teach it anew.",
 			"Declared limits stay, and so does the state of the breaker.",
 		}
 	default:
@@ -135,10 +135,10 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 		p.Submit = "Reset " + name
 		p.Points = []string{
 			"It closes at once, and calls start slowly: 1, 2, 4 and so on at a time. A second reset ends the slow start.",
-			"If the API still limits, its next answers open the breaker again.",
+			"If the API still limits, its next 429 open the breaker again.",
 		}
 		if b.Breaker.Forced != "" {
-			p.Points = []string{"It is no longer kept closed: rate-limited answers open it again."}
+			p.Points = []string{"It is no longer kept closed: 429 open it again."}
 		}
 	}
 	d.confirm(w, r, p)

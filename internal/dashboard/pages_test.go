@@ -252,12 +252,12 @@ func TestPacedDestination(t *testing.T) {
 	if _, err := b.Allow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.get("/").shows(t, http.StatusOK, "All is flowing.")
+	s.get("/").shows(t, http.StatusOK, "All destinations are running.")
 	s.fill("shop", "a", 30)
 	s.age()
 	p := s.get("/")
 	p.shows(t, http.StatusOK, "shop is paced: RATE allows 60 calls an hour, and 30 jobs wait for a turn; the last one is due in ", "RATE allows 60 calls an hour.")
-	p.hides(t, "All is flowing.")
+	p.hides(t, "All destinations are running.")
 	s.get("/jobs/a-000002").shows(t, http.StatusOK, "It waits: RATE allows 60 calls an hour; 2 jobs are ahead, its turn is due in ")
 	s.get("/breakers/shop").shows(t, http.StatusOK, "RATE allows 60 calls an hour")
 }
@@ -276,5 +276,5 @@ func TestOverviewShowsRecentFailures(t *testing.T) {
 	}
 	p := s.get("/")
 	p.shows(t, http.StatusOK, "shop 2 jobs have failed in the last 15 minutes")
-	p.hides(t, "All is flowing.")
+	p.hides(t, "All destinations are running.")
 }

@@ -53,7 +53,7 @@ func TestUnreachedDestination(t *testing.T) {
 	}
 	p := s.get("/")
 	p.shows(t, http.StatusOK, "shop is unreachable: no worker reaches it since ", "no such <host>; 3 jobs wait", "shop Unreachable")
-	p.hides(t, "All is flowing.", `data-say="shop: Closed"`)
+	p.hides(t, "All destinations are running.", `data-say="shop: Closed"`)
 	if notice := strings.Index(p.body, `class="notice `); notice < 0 || !strings.HasPrefix(p.body[notice:], `class="notice gone" id="notice--1-shop"`) {
 		t.Errorf("the first notice is not shop's:\n%s", p.text)
 	}

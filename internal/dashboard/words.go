@@ -35,7 +35,7 @@ func stateBadge(b breaker.Status) badge {
 	case b.State == breaker.HalfOpen:
 		return badge{"half", "Probing", "HALF_OPEN: one call of the whole fleet, the probe, tests " + explain.Tests(b) + "."}
 	case b.Forced != "":
-		return badge{"hand", "Closed by hand", "CLOSED: kept closed by hand, whatever the API answers."}
+		return badge{"hand", "Closed by hand", "CLOSED: kept closed by hand, whatever the API sends."}
 	case b.SlowStart > 0:
 		return badge{"slow", "Recovering", "CLOSED again, with few calls at a time at first: 1, 2, 4 and so on."}
 	}
@@ -48,7 +48,7 @@ func why(b breaker.Status) string {
 	case b.State != breaker.Closed && b.Cause == breaker.CauseManual:
 		return "Opened by hand" + byWhom(b.TrippedBy, b.Reason)
 	case b.State != breaker.Closed && b.IncidentCause == breaker.CauseThreshold:
-		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row"
+		return plural(b.Failures, "rate-limited response", "rate-limited responses") + " in a row"
 	case b.State != breaker.Closed:
 		return upper(explain.Why(b, time.Now().UTC())) + byWhom("", b.Reason)
 	case b.Forced != "":
@@ -60,7 +60,7 @@ func why(b breaker.Status) string {
 	case b.Streak > 0:
 		return explain.Streak(b)
 	case b.Failures > 0:
-		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row so far"
+		return plural(b.Failures, "rate-limited response", "rate-limited responses") + " in a row so far"
 	case b.Concurrency > 0:
 		return fmt.Sprintf("%d of %s in flight", b.InFlight, explain.Count(b.Concurrency, "call", "calls"))
 	case b.Rate != nil:

@@ -150,16 +150,16 @@ func TestApplyHonoursRequests(t *testing.T) {
 		{
 			name: "poison", outcome: store.Outcome{Kind: store.KindRecover, Limit: limit(1)}, delay: 5 * time.Second,
 			none: result{
-				kind: store.KindFail, state: "failed", err: "poison: its worker died 1 times with this job in hand",
-				story: []string{started, "3 running worker_lost: crash 1 by host:1", "4 failed failed: poison: its worker died 1 times with this job in hand"},
+				kind: store.KindFail, state: "failed", err: "poison: 1 worker died while running this job",
+				story: []string{started, "3 running worker_lost: crash 1 by host:1", "4 failed failed: poison: 1 worker died while running this job"},
 			},
 			cancel: result{
-				kind: store.KindFail, state: "failed", err: "poison: its worker died 1 times with this job in hand",
-				story: []string{started, "3 running worker_lost: crash 1 by host:1", "4 failed failed: poison: its worker died 1 times with this job in hand"},
+				kind: store.KindFail, state: "failed", err: "poison: 1 worker died while running this job",
+				story: []string{started, "3 running worker_lost: crash 1 by host:1", "4 failed failed: poison: 1 worker died while running this job"},
 			},
 			pause: result{
-				kind: store.KindFail, state: "failed", err: "poison: its worker died 1 times with this job in hand",
-				story: []string{started, "3 running worker_lost: crash 1 by host:1", "4 failed failed: poison: its worker died 1 times with this job in hand"},
+				kind: store.KindFail, state: "failed", err: "poison: 1 worker died while running this job",
+				story: []string{started, "3 running worker_lost: crash 1 by host:1", "4 failed failed: poison: 1 worker died while running this job"},
 			},
 		},
 	} {

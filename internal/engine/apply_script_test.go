@@ -157,9 +157,9 @@ func TestApplyScript(t *testing.T) {
 		},
 		{
 			name: "recover for the last time", had: []any{"crashes", 2}, outcome: store.Outcome{Kind: store.KindRecover, Limit: limit(3)}, delay: 5 * time.Second,
-			want: store.Applied{Kind: store.KindFail, Count: 3, Error: "poison: its worker died 3 times with this job in hand"}, ended: true,
+			want: store.Applied{Kind: store.KindFail, Count: 3, Error: "poison: 3 workers died while running this job"}, ended: true,
 			look:   map[string]string{"failed": "a", "a": "failed"},
-			fields: map[string]string{"state": "failed", "crashes": "3", "crash_run": "", "last_error": "poison: its worker died 3 times with this job in hand"},
+			fields: map[string]string{"state": "failed", "crashes": "3", "crash_run": "", "last_error": "poison: 3 workers died while running this job"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func TestPoison(t *testing.T) {
 					s.due(c, "a")
 				}
 			}
-			problem := fmt.Sprintf("poison: its worker died %d times with this job in hand", most)
+			problem := map[int]string{1: "poison: 1 worker died while running this job", 3: "poison: 3 workers died while running this job"}[most]
 			want = append(want, fmt.Sprint("a fail ", most, " ", problem))
 			add("failed failed: " + problem)
 			if diff := cmp.Diff(map[string]string{"failed": "a", "a": "failed"}, s.look()); diff != "" {

@@ -74,7 +74,7 @@ func TestChildrenAreReleased(t *testing.T) {
 			s.lease("a", time.Unix(1, 0))
 			c.o.MaxCrashes = 1
 			s.asLost(c, "a")
-		}, "cancelled", "parent a failed: poison: its worker died 1 times with this job in hand"},
+		}, "cancelled", "parent a failed: poison: 1 worker died while running this job"},
 		{"cancelled before the dequeue that was lost", func(s *testQueue, c *Engine) {
 			run := s.fields("a")["run"]
 			s.act(store.Cancel, store.Asked, "a")

@@ -71,9 +71,9 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{AvailableAt: in(5 * time.Second), Reason: "breaker deviantart open", ReasonCode: "breaker_open deviantart", RescheduleCount: 1},
 		want: Waiting{Reason: Rescheduled, Text: "deferred by the breaker, which has closed since: starts in 5s, at 14:30:53", Until: at(5 * time.Second)},
 	}, {
-		name: "rescheduled by its publisher",
-		job:  jobs.Job{AvailableAt: in(50 * time.Second), Reason: "rescheduled by its publisher", RescheduleCount: 2},
-		want: Waiting{Reason: Rescheduled, Text: "rescheduled by its publisher: starts in 50s, at 14:31:38", Until: at(50 * time.Second)},
+		name: "rescheduled by its handler",
+		job:  jobs.Job{AvailableAt: in(50 * time.Second), Reason: "rescheduled by its handler", RescheduleCount: 2},
+		want: Waiting{Reason: Rescheduled, Text: "rescheduled by its handler: starts in 50s, at 14:31:38", Until: at(50 * time.Second)},
 	}, {
 		name: "retry",
 		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Retry: three, Reason: "retry 2 of 3 after timeout"},

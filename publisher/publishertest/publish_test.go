@@ -119,7 +119,7 @@ func TestPublish(t *testing.T) {
 		},
 		{
 			name: "a panic", handler: publisher.Func(func(context.Context, *jobs.Job) error { panic("ouch") }), opts: []jobs.Option{policy},
-			result: publisher.Retried, status: jobs.RetryPending, trigger: jobs.OnFailure, lastError: "the publisher panicked: ouch",
+			result: publisher.Retried, status: jobs.RetryPending, trigger: jobs.OnFailure, lastError: "the handler panicked: ouch",
 			delays: [3]time.Duration{9 * s, 10 * s, 11 * s}, attempt: 1,
 		},
 	} {

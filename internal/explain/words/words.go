@@ -31,7 +31,7 @@ func Reason(r store.Reason) string {
 	case store.ReasonDecided:
 		return "decided by " + about
 	case store.ReasonPublisher:
-		return "rescheduled by its publisher"
+		return "rescheduled by its handler"
 	case store.ReasonRecovering:
 		return "refused while " + about + " recovers from an outage"
 	case store.ReasonRateLimited:
@@ -49,7 +49,7 @@ func Reason(r store.Reason) string {
 	case store.ReasonStillRunning:
 		return "still running on " + about
 	case store.ReasonUnsent:
-		return "its publisher could not send the request"
+		return "its handler could not send the request"
 	case store.ReasonSuspect:
 		return "a worker died with it; such jobs run one at a time"
 	case store.ReasonWorkerLost:

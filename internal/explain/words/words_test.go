@@ -19,7 +19,7 @@ func TestReason(t *testing.T) {
 		"parents_unread":          "the outputs of its parents could not be read",
 		"answer rule 2: too many": "rescheduled by rule 2: too many",
 		"decided rule 2: a copy":  "decided by rule 2: a copy",
-		"publisher":               "rescheduled by its publisher",
+		"publisher":               "rescheduled by its handler",
 		"rate_limited shop":       "rate limited by shop",
 		"refused_alone 4 812":     "refused 4 times while 812 other calls were accepted",
 		"refused_alone 1 1":       "refused once while 1 other call was accepted",

@@ -118,7 +118,7 @@ elseif counter then
     if recovered then
       redis.call('HSET', key, 'crash_run', latest_run)
       if limit ~= '' and is_poison(count, tonumber(limit), deaths) then
-        problem = 'poison: its worker died ' .. count .. ' times with this job in hand'
+        problem = 'poison: ' .. count .. (count == 1 and ' worker' or ' workers') .. ' died while running this job'
         kind = 'fail'
       end
     end
