@@ -190,43 +190,6 @@ func TestHopelessFailures(t *testing.T) {
 	}
 }
 
-// What is shown of a job that is refused alone.
-func TestRefusedAloneIsShown(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := hopelessAPI(t, http.StatusTooManyRequests, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
-	b.run(b.options(), h.Publish)
-	id := b.enqueue(jobs.Path(hopeless)).ID
-	isAlone := func() bool { return store.Reason(b.record(id).ReasonCode).Code() == store.ReasonRefusedAlone }
-	for range 10 {
-		for _, id := range b.enqueueMany(100) {
-			b.waitStatus(id, jobs.Completed)
-		}
-		if b.bring([]string{id}); isAlone() {
-			break
-		}
-	}
-	j := b.get(id)
-	reason := regexp.MustCompile(`^refused \d+ times while \d+ other calls were accepted$`)
-	if !isAlone() || !reason.MatchString(j.Reason) || j.LastError != j.Reason {
-		t.Fatalf("it waits because %q (%s), last error %q", j.Reason, j.ReasonCode, j.LastError)
-	}
-	if wait := j.AvailableAt.Sub(*j.StartedAt); wait < time.Second {
-		t.Errorf("it waits for %s", wait)
-	}
-	if history := b.breakerHistory(); len(history) > 0 {
-		t.Errorf("the breaker opened: %+v", history)
-	}
-	history, err := b.client.History(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last := history[len(history)-1]; last.Event != "rescheduled" || !strings.Contains(last.Detail, j.Reason) {
-		t.Errorf("its history ends with %+v", last)
-	}
-}
-
 // An API that is at its limit refuses no job alone, and an outage is not its jobs' fault.
 func TestLimitOfAllIsNotBlamed(t *testing.T) {
 	t.Parallel()

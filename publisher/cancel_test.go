@@ -2,7 +2,6 @@ package publisher_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -144,113 +143,6 @@ func TestCancelAfterTheAnswer(t *testing.T) {
 	b.waitStatus(job.ID, jobs.Completed)
 	b.waitStatus(child.ID, jobs.Completed)
 	b.mustBeEmpty()
-}
-
-// A job that is cancelled while it runs ends so whatever its call came to, except
-// accepted: no retry, no reschedule, no pause.
-func TestCancelOutweighsOtherOutcomes(t *testing.T) {
-	t.Parallel()
-	for name, outcome := range map[string]error{
-		"failure":     errors.New("boom"),
-		"fail":        jobs.Fail(errors.New("boom")),
-		"reschedule":  jobs.Reschedule(time.Hour),
-		"back":        jobs.Reschedule(0),
-		"rate limit":  jobs.RateLimited(time.Hour),
-		"interrupted": context.Canceled,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newFixture(t)
-			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
-			child := b.enqueue(jobs.After(job.ID))
-			inCall := make(chan struct{}, 10)
-			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error {
-				inCall <- struct{}{}
-				<-ctx.Done()
-				return outcome
-			}, publisher.Breaker(breaker.Options{IgnoreHints: true}))
-			signal(t, "the call", inCall)
-			ctx := context.Background()
-			if err := b.client.Pause(ctx, job.ID); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.client.Cancel(ctx, job.ID); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.client.Pause(ctx, job.ID); !errors.Is(err, jobs.ErrStatus) {
-				t.Errorf("pause after the cancel: %v", err)
-			}
-			b.want(publisher.Cancelled)
-			b.waitStatus(job.ID, jobs.Cancelled)
-			b.waitStatus(child.ID, jobs.Cancelled)
-			if len(inCall) != 0 {
-				t.Error("it was called again")
-			}
-			b.mustBeEmpty()
-		})
-	}
-}
-
-// A running job that is paused finishes its call; what is to be called again waits
-// until it is resumed, with the time it had.
-func TestPauseWhileRunning(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name    string
-		outcome error
-		want    jobs.Status
-		back    jobs.Status // after the resume
-	}{
-		{"accepted", nil, jobs.Completed, ""},
-		{"failed for good", jobs.Discard(errors.New("boom")), jobs.Failed, ""},
-		{"to be retried", errors.New("boom"), jobs.Paused, jobs.RetryPending},
-		{"rescheduled", jobs.Reschedule(time.Hour), jobs.Paused, jobs.Pending},
-		{"rate limited", jobs.RateLimited(time.Hour), jobs.Paused, jobs.Pending},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			b := newFixture(t)
-			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 60 * time.Second}))
-			inCall, goOn := make(chan struct{}, 10), make(chan struct{})
-			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error {
-				inCall <- struct{}{}
-				select {
-				case <-goOn:
-				case <-ctx.Done():
-					t.Error("the pause cut the call")
-				}
-				return tc.outcome
-			}, publisher.Breaker(breaker.Options{Disabled: true}))
-			signal(t, "the call", inCall)
-			ctx := context.Background()
-			if err := b.client.Pause(ctx, job.ID, jobs.By("ann")); err != nil {
-				t.Fatal(err)
-			}
-			close(goOn)
-			e := b.event()
-			got := b.record(job.ID)
-			if got.Status != tc.want {
-				t.Fatalf("%s, want %s", got.Status, tc.want)
-			}
-			if tc.want != jobs.Paused {
-				return
-			}
-			if e.Result != publisher.Paused {
-				t.Errorf("event %s", e.Result)
-			}
-			available := got.AvailableAt
-			if err := b.client.Resume(ctx, job.ID); err != nil {
-				t.Fatal(err)
-			}
-			got = b.record(job.ID)
-			if got.Status != tc.back || !got.AvailableAt.Equal(available) {
-				t.Errorf("after the resume: %s, available at %s; want %s, %s", got.Status, got.AvailableAt, tc.back, available)
-			}
-			if tc.back == jobs.RetryPending && (got.NextRetryAt == nil || got.Attempt != 1) {
-				t.Errorf("after the resume: attempt %d, next retry %v", got.Attempt, got.NextRetryAt)
-			}
-		})
-	}
 }
 
 // A probe that is cancelled gives its permit back: another job probes at once,

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -43,48 +40,6 @@ func TestHTTPUnauthorized(t *testing.T) {
 				t.Errorf("%v: scope %q, want %q", err, got, row.want)
 			}
 		})
-	}
-}
-
-// A token that has expired fails no job: they wait, one of them tries the token once per
-// cooldown, and all run when it was renewed.
-func TestRefusedTokenHoldsTheJobsOfItsKey(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	var renewed atomic.Bool
-	var refused tally
-	handler := func(_ context.Context, j *jobs.Job) error {
-		if j.Key == "alice" && !renewed.Load() {
-			refused.add(j.ID)
-			return jobs.Unauthorized(errors.New("answered 401 Unauthorized"))
-		}
-		return nil
-	}
-	for range 2 {
-		b.run(b.options(), handler, publisher.Concurrency(2), publisher.Breaker(breaker.Options{Cooldown: time.Hour}))
-	}
-	ids := b.enqueueMany(20, jobs.Key("alice"))
-	for range 10 {
-		b.result(b.enqueue(jobs.Key("bob")).ID) // bob's jobs go on
-	}
-	waits := func(j *jobs.Job) bool {
-		return j.Status == jobs.Pending && j.Attempt == 0 &&
-			(strings.HasSuffix(j.Reason, b.dest+"/alice open") || strings.HasSuffix(j.Reason, b.dest+"/alice lets nothing through"))
-	}
-	redistest.Eventually(t, "the jobs of the key wait", func() bool {
-		return !slices.ContainsFunc(ids, func(id string) bool { return !waits(b.get(id)) })
-	})
-	if n := refused.total(); n > 4 {
-		t.Errorf("%d calls were refused, of 4 at once", n)
-	}
-	renewed.Store(true)
-	if _, err := breaker.CredentialsRenewed(t.Context(), b.rdb, b.dest+"/alice", "test"); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range ids {
-		if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
-			t.Errorf("job %s: attempt %d", id, j.Attempt)
-		}
 	}
 }
 

@@ -4,21 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
@@ -173,138 +166,5 @@ func TestPoisonIsReported(t *testing.T) {
 	}
 	if len(b.events) != 0 {
 		t.Errorf("told once more: %+v", <-b.events)
-	}
-}
-
-// Jobs whose records cannot be read are told as failed, each once by one of two
-// workers.
-func TestUnreadableJobsAreReported(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	ctx := context.Background()
-	const each = 20
-	want := map[string]string{} // what is said of each
-	for i, broken := range b.enqueueMany(2*each, jobs.Key("alice")) {
-		// asynq cannot decode the first kind, and Tidegate the second.
-		headers := map[string]string{"created": "1", "key": "alice", "path": "/caf\xe9"}
-		want[broken] = "not valid UTF-8"
-		if i >= each {
-			headers = map[string]string{"created": "1", "key": "alice", "retry": "{"}
-			want[broken] = "header retry"
-		}
-		m := store.Message{
-			Type: store.TaskType, ID: broken, Queue: b.queue(), Payload: []byte(`{}`), Headers: headers,
-			Retry: store.MaxRetry, Timeout: store.TaskTimeout,
-		}
-		if err := b.rdb.HSet(ctx, store.TaskKey(b.queue(), broken), store.FieldMsg, m.AppendTo(nil)).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o := b.options()
-	o.Logger = slog.New(slog.DiscardHandler)
-	for range 2 {
-		b.run(o, func(_ context.Context, j *jobs.Job) error {
-			if want[j.ID] != "" {
-				t.Errorf("%s was called", j.ID)
-			}
-			return nil
-		}, publisher.Concurrency(3))
-	}
-	told := map[string]int{}
-	for range 2 * each {
-		e := b.want(publisher.FailedFinal)
-		told[e.Job.ID]++
-		if !strings.Contains(e.LastError, want[e.Job.ID]) || e.Destination != b.dest || e.Called || e.Poison {
-			t.Errorf("told %+v", e)
-		}
-		if j := e.Job; j.Destination != b.dest || j.Key != "alice" || j.Priority != jobs.PriorityDefault || j.Status != jobs.Failed || j.LastError != e.LastError {
-			t.Errorf("of the job %+v", j)
-		}
-	}
-	if len(told) != 2*each {
-		t.Errorf("%d jobs were told of in %d events", len(told), 2*each)
-	}
-	after := b.enqueue()
-	if e := b.want(publisher.Completed); e.Job.ID != after.ID {
-		t.Errorf("told %+v", e)
-	}
-	b.mustBeEmpty()
-}
-
-// However many workers there are and whatever jobs wait for, the numbers that are
-// told of expired jobs come to what has expired.
-func TestExpiredJobsAreCounted(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	until := jobs.TTL(2 * time.Hour)
-	ids := slices.Concat(
-		b.enqueueMany(150, until, jobs.Delay(time.Hour)), b.enqueueMany(150, until), b.enqueueMany(20, until, jobs.Prioritize(jobs.PriorityLow)),
-	)
-	for _, id := range ids[:10] {
-		if err := b.client.Pause(context.Background(), id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.makeOverdue(ids)
-	var mu sync.Mutex
-	total := 0
-	o := b.options()
-	o.Observe(publisher.Observer{OnExpired: func(destination string, n int) {
-		if destination != b.dest || n <= 0 {
-			t.Errorf("%d jobs of %q", n, destination)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		total += n
-	}})
-	var stops []func()
-	for range 2 {
-		stops = append(stops, b.run(o, func(_ context.Context, j *jobs.Job) error {
-			t.Errorf("%s was called", j.ID)
-			return nil
-		}))
-	}
-	redistest.Eventually(t, "all have expired", func() bool {
-		n := int64(0)
-		for _, q := range store.DefaultNamespace.Queues(b.dest) {
-			n += b.rdb.ZCard(context.Background(), store.ParkedKey(q, store.StateExpired)).Val()
-		}
-		return n == int64(len(ids))
-	})
-	for _, stop := range stops {
-		stop()
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if total != len(ids) {
-		t.Errorf("%d were told of, %d have expired", total, len(ids))
-	}
-	if len(b.events) != 0 {
-		t.Errorf("one was told as run: %+v", <-b.events)
-	}
-}
-
-// makeOverdue ends the time of jobs of any priority that have an expiry.
-func (b *fixture) makeOverdue(ids []string) {
-	b.t.Helper()
-	ctx, ago := context.Background(), b.redisNow().Add(-time.Second).UnixMilli()
-	n := 0
-	for _, q := range store.DefaultNamespace.Queues(b.dest) {
-		for _, id := range ids {
-			if b.rdb.ZScore(ctx, store.ExpiryKey(q), id).Err() != nil {
-				continue
-			}
-			n++
-			if _, err := b.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-				pipe.HSet(ctx, store.TaskKey(q, id), store.FieldExpiresAt, ago)
-				pipe.ZAdd(ctx, store.ExpiryKey(q), redis.Z{Score: float64(ago), Member: id})
-				return nil
-			}); err != nil {
-				b.t.Fatal(err)
-			}
-		}
-	}
-	if n != len(ids) {
-		b.t.Fatalf("%d of %d jobs wait for their expiry", n, len(ids))
 	}
 }

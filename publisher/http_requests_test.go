@@ -283,21 +283,3 @@ func TestHTTPUnreachableHostOfOneKey(t *testing.T) {
 		t.Errorf("%+v, called %s", e, a.only(t).Host)
 	}
 }
-
-// As much of an answer is kept as is configured.
-func TestHTTPKeepsLargeAnswers(t *testing.T) {
-	t.Parallel()
-	for kept, want := range map[int]int{0: 4096, 100: 100, 1 << 20: 1 << 20} {
-		b := newFixture(t)
-		a := newAPI(t, answerWith(http.StatusOK, strings.Repeat("x", 1<<20+5)))
-		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, ResponseBodyBytes: kept})
-		job := b.enqueue()
-		b.runHandler(b.options(), h)
-		if e := b.result(job.ID); e.Result != publisher.Completed {
-			t.Fatalf("%+v", e)
-		}
-		if got := len(b.get(job.ID).Response.Body); got != want {
-			t.Errorf("ResponseBodyBytes %d: %d bytes are kept, want %d", kept, got, want)
-		}
-	}
-}

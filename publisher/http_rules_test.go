@@ -78,34 +78,6 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 	}
 }
 
-// A job that a rule completed or failed names it; one that the status decides names none.
-func TestHTTPRuleIsShown(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	rules := rulesFunc(func(a publisher.Answered) (publisher.Decision, bool) {
-		then := publisher.Then(a.Body)
-		return publisher.Decision{Then: then, By: "rule 2: it said so"}, then != "none"
-	})
-	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) { answerWith(200, r.Header.Get("X-Then"))(w, r) })
-	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, Rules: rules})
-	b.run(b.options(), h.Publish)
-	for then, want := range map[string]struct {
-		status jobs.Status
-		reason string
-	}{
-		"ok":    {jobs.Completed, "decided by rule 2: it said so"},
-		"fail":  {jobs.Failed, "decided by rule 2: it said so"},
-		"retry": {jobs.Failed, "decided by rule 2: it said so"}, // it has no policy
-		"none":  {jobs.Completed, ""},
-	} {
-		job := b.enqueue(jobs.Header("X-Then", then))
-		b.waitStatus(job.ID, want.status)
-		if got := b.get(job.ID); got.Reason != want.reason {
-			t.Errorf("%s: reason %q, want %q", then, got.Reason, want.reason)
-		}
-	}
-}
-
 // Rules see 256 KiB of a body, of which as much is stored as without them.
 func TestHTTPRulesSeeTheBody(t *testing.T) {
 	t.Parallel()

@@ -19,11 +19,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
-
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -136,62 +133,6 @@ func TestHTTPCallByDefault(t *testing.T) {
 	if job.Response == nil || *job.Response != (jobs.Response{Status: 204}) {
 		t.Errorf("response %+v, want status 204 without a body", job.Response)
 	}
-}
-
-func TestHTTPMethods(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		method      string
-		body        string
-		contentType []string
-	}{
-		{"PUT", `{"n":1}`, []string{"application/json"}},
-		{"PATCH", `{"n":1}`, []string{"application/json"}},
-		{"DELETE", `{"n":1}`, []string{"application/json"}},
-		{"GET", "", nil},
-		{"HEAD", "", nil},
-	} {
-		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
-			t.Run(tc.method+" "+proto, func(t *testing.T) {
-				t.Parallel()
-				a := &api{}
-				a.Server = httptest.NewUnstartedServer(a.remember(nil))
-				o := publisher.HTTPOptions{Method: tc.method}
-				if proto == "HTTP/2.0" {
-					a.EnableHTTP2 = true
-					a.StartTLS()
-					o.Transport = a.Client().Transport
-				} else {
-					a.Start()
-				}
-				t.Cleanup(a.Close)
-				o.URL = a.URL
-				job := aJob(jobs.Request{Path: "/x"})
-				job.Payload = []byte(`{"n":1}`)
-				if err := newHTTP(t, o).Publish(t.Context(), job); err != nil {
-					t.Fatal(err)
-				}
-				r := a.only(t)
-				if r.Method != tc.method || r.Proto != proto || r.RequestURI != "/x" {
-					t.Errorf("%s %s %s", r.Method, r.RequestURI, r.Proto)
-				}
-				if r.body != tc.body || r.Header.Get("Content-Length") != contentLength(tc.body) || len(r.TransferEncoding) != 0 {
-					t.Errorf("body %q, Content-Length %q, Transfer-Encoding %q; want body %q", r.body, r.Header.Get("Content-Length"), r.TransferEncoding, tc.body)
-				}
-				if diff := cmp.Diff(tc.contentType, r.Header["Content-Type"]); diff != "" {
-					t.Errorf("Content-Type (-want +got):\n%s", diff)
-				}
-			})
-		}
-	}
-}
-
-// contentLength is the field that goes with a body; without one there is none.
-func contentLength(body string) string {
-	if body == "" {
-		return ""
-	}
-	return fmt.Sprint(len(body))
 }
 
 func TestHTTPJoinsURLs(t *testing.T) {
@@ -544,51 +485,6 @@ func TestHTTPKeptAnswerIsClean(t *testing.T) {
 	}
 }
 
-// The status has arrived: what happens to the body does not change the outcome.
-func TestHTTPBodyThatBreaksOff(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name, answer string
-		stall        bool
-		want         string // error
-		status       int
-	}{
-		{name: "too short", answer: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart", status: 200},
-		{name: "in a chunk", answer: "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n64\r\npart", status: 201},
-		{name: "no gzip", answer: "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\npart", status: 200},
-		{name: "never ends", answer: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart", stall: true, status: 200},
-		{name: "of an error", answer: "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\npart", status: 500, want: "answered 500 Internal Server Error"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			url := rawServer(t, func(c net.Conn, _, _ int) bool {
-				_, _ = io.WriteString(c, tc.answer)
-				if tc.stall {
-					_, _ = c.Read(make([]byte, 1)) // until the client hangs up
-				}
-				return false
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if tc.stall {
-				ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-			}
-			defer cancel()
-			job := aJob(jobs.Request{})
-			err := newHTTP(t, publisher.HTTPOptions{URL: url}).Publish(ctx, job)
-			if got := errorText(err); got != tc.want {
-				t.Errorf("error %q, want %q", got, tc.want)
-			}
-			body := "part"
-			if tc.name == "no gzip" {
-				body = ""
-			}
-			if job.Response == nil || *job.Response != (jobs.Response{Status: tc.status, Body: body}) {
-				t.Errorf("response %+v, want %d %q", job.Response, tc.status, body)
-			}
-		})
-	}
-}
-
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -875,50 +771,3 @@ func TestNewHTTPNamesAllThatIsWrong(t *testing.T) {
 }
 
 // From here on the whole way, through a Publisher on a real Redis.
-
-// One 429 that says how long to wait opens the breaker at once, until then.
-func TestHTTPRetryAfterOpensTheBreaker(t *testing.T) {
-	t.Parallel()
-	const hint = 1500 * time.Millisecond
-	b := newFixture(t)
-	starts := make(chan time.Time, 10)
-	var calls atomic.Int32
-	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
-		starts <- b.redisNow()
-		if calls.Add(1) == 1 {
-			w.Header().Set("Retry-After", "1.5")
-			w.WriteHeader(http.StatusTooManyRequests)
-			_, _ = io.WriteString(w, "slow down")
-		}
-	})
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
-	job := b.enqueue()
-	b.run(b.options(), h.Publish, publisher.Breaker(breaker.Options{FailureThreshold: 3, Cooldown: time.Hour}))
-	if e := b.result(job.ID); e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonRateLimited {
-		t.Fatalf("event %+v", e)
-	}
-	status, waiting := b.breaker(), b.get(job.ID)
-	if status.State != breaker.Open || status.Cause != breaker.CauseHint {
-		t.Errorf("breaker %s because of %q, want OPEN because of the hint", status.State, status.Cause)
-	}
-	if open := status.OpenUntilRedis.Sub(status.OpenedAt); open < hint || open > hint+2*time.Millisecond {
-		t.Errorf("open for %s, want %s", open, hint)
-	}
-	if waiting.Status != jobs.Pending || waiting.RescheduleCount != 1 || waiting.AvailableAt.Before(status.OpenUntilRedis) {
-		t.Errorf("the job is %s, rescheduled %d times until %s; the breaker opens at %s", waiting.Status, waiting.RescheduleCount, waiting.AvailableAt, status.OpenUntilRedis)
-	}
-	if waiting.Response == nil || *waiting.Response != (jobs.Response{Status: 429, Body: "slow down"}) {
-		t.Errorf("response %+v", waiting.Response)
-	}
-	if e := b.result(job.ID); e.Result != publisher.Completed {
-		t.Fatalf("event %+v", e)
-	}
-	<-starts
-	if second := <-starts; second.Before(status.OpenUntilRedis) {
-		t.Errorf("called again at %s, before %s", second, status.OpenUntilRedis)
-	}
-	if got := b.get(job.ID); got.Attempt != 0 || got.RescheduleCount != 1 || got.Response == nil || got.Response.Status != 200 {
-		t.Errorf("attempt %d, reschedules %d, response %+v", got.Attempt, got.RescheduleCount, got.Response)
-	}
-	redistest.Eventually(t, "the breaker is closed", func() bool { return b.breaker().State == breaker.Closed })
-}

@@ -1,7 +1,6 @@
 package publisher_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -50,39 +49,6 @@ func TestHTTPTokenOfTheKey(t *testing.T) {
 				t.Errorf("Authorization %q, want %q", got, row.want)
 			}
 		})
-	}
-}
-
-// Without a token there is no call, and no retry would help.
-func TestHTTPKeyWithoutToken(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, nil)
-	file := openTokens(t, `{"alice":"a1"}`)
-	for _, row := range []struct {
-		tokens    publisher.Tokens
-		key, want string
-	}{
-		{
-			file.TokensFile, "dave",
-			`no token for key "dave" in AUTH_TOKENS_FILE of destination shop: add it (the file is read again by itself), then: tidegate retry 0199`,
-		},
-		{perKey, "dave", `no token for key "dave" of destination shop: add it, then: tidegate retry 0199`},
-		{perKey, "empty", `no token for key "empty" of destination shop: add it, then: tidegate retry 0199`},
-		{
-			perKey, "break",
-			`the token for key "break" of destination shop holds a space, a line break or a character that is not ASCII: give the token alone, on one line, then: tidegate retry 0199`,
-		},
-	} {
-		job := keyed(row.key)
-		job.ID = "0199"
-		err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: "plain", Tokens: row.tokens}).Publish(t.Context(), job)
-		fail, ok := errors.AsType[*jobs.FailError](err)
-		if !ok || !fail.Permanent || err.Error() != row.want {
-			t.Errorf("%s: %v, want %q for good", row.key, err, row.want)
-		}
-	}
-	if n := len(a.requests()); n != 0 {
-		t.Errorf("%d calls, want none", n)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -92,45 +91,6 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 	for _, id := range full {
 		if j := b.get(id); j.Key != "" && j.Key != "alice" {
 			t.Errorf("the key of a job is %s", j.Key)
-		}
-	}
-	b.mustBeEmpty()
-}
-
-// Jobs of one key for two models: the limit of a model holds its jobs alone, each call has the token of the job's
-// key, and declared limits count by model.
-func TestKeyByModel(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newAPI(t, nil)
-	model := func(j *jobs.Job) (string, error) { return j.Key + ":" + j.Request.Headers["X-Model"], nil }
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: a.URL, Tokens: tokenOfKey}), publisher.KeyBy(model),
-		publisher.Breaker(breaker.Options{KeyRate: breaker.Rates{{Calls: 1, Per: time.Hour}}}))
-	var waiting []string
-	for _, key := range []string{"alice", "bob"} {
-		for _, name := range []string{"small", "large"} {
-			opts := []jobs.Option{jobs.Key(key), jobs.Header("X-Model", name)}
-			if e := b.result(b.enqueue(opts...).ID); e.Result != publisher.Completed {
-				t.Fatalf("the first call of %s: %s", name, e.Result)
-			}
-			id := b.enqueue(opts...).ID
-			waiting = append(waiting, id)
-			redistest.Eventually(t, "the second job waits for the limit of its model", func() bool { return b.heldBy(id, key+":"+name) })
-		}
-	}
-	var tokens []string
-	for _, r := range a.requests() {
-		tokens = append(tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer token-of-"))
-	}
-	if !slices.Equal(tokens, []string{"alice", "alice", "bob", "bob"}) {
-		t.Errorf("the calls had the tokens of %q", tokens)
-	}
-	for _, id := range waiting {
-		if err := b.client.Cancel(t.Context(), id); err != nil {
-			t.Error(err)
-		}
-		if f := b.rdb.HMGet(t.Context(), store.TaskKey(b.queue(), id), store.FieldKey, store.FieldJobKey).Val(); f[0] != b.get(id).Key || f[1] != nil {
-			t.Errorf("after a cancel the record's keys are %v", f)
 		}
 	}
 	b.mustBeEmpty()

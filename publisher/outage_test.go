@@ -3,7 +3,6 @@ package publisher_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -89,46 +87,6 @@ func TestOutageFailsNoJob(t *testing.T) {
 	}
 }
 
-// A ban of all keys fails no job, although each key's own streak ends after its one call.
-func TestBanOfAllKeysFailsNoJob(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusForbidden, "")
-	const threshold = 8
-	var ids []string
-	for i := range threshold {
-		ids = append(ids, b.enqueue(jobs.Key(fmt.Sprint("k", i))).ID)
-	}
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
-	b.run(b.options(), h.Publish, publisher.Concurrency(3), publisher.Breaker(breaker.Options{
-		Cooldown: 500 * time.Millisecond, OutageThreshold: threshold, Rate: breaker.Rates{{Calls: 2, Per: time.Second}},
-	}))
-	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
-	a.down.Store(false)
-	for _, id := range ids {
-		b.waitStatus(id, jobs.Completed)
-	}
-}
-
-// An API that is down after a limit, or after an operator's pause, costs no job: the probes show it.
-func TestOutageDuringAnotherIncidentFailsNoJob(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
-	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	ids := b.enqueueMany(8)
-	a.serve(b, 3, breaker.Options{Cooldown: 200 * time.Millisecond})
-	redistest.Eventually(t, "three probes were refused", func() bool { return a.refused.Load() >= 3 })
-	a.down.Store(false)
-	for _, id := range ids {
-		if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
-			t.Errorf("job %s: attempt %d", id, j.Attempt)
-		}
-	}
-}
-
 // Without an outage a job has the call that it has: it fails, and its history shows no more.
 func TestOneFailureIsNoOutage(t *testing.T) {
 	t.Parallel()
@@ -172,48 +130,6 @@ func TestCancelWhileUndecided(t *testing.T) {
 	}
 	if j := b.waitStatus(id, jobs.Cancelled); j.Response == nil || j.Response.Status != http.StatusInternalServerError {
 		t.Errorf("response %+v", j.Response)
-	}
-}
-
-// A path that is down fails its own jobs while others succeed, and holds nothing.
-func TestOutageOfOnePath(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusServiceUnavailable, "/down")
-	a.serve(b, 2, breaker.Options{Cooldown: time.Hour})
-	var down, up []string
-	for range 30 {
-		up = append(up, b.enqueue(jobs.Path("/up")).ID, b.enqueue(jobs.Path("/up")).ID)
-		down = append(down, b.enqueue(jobs.Path("/down")).ID)
-	}
-	for _, id := range up {
-		b.waitStatus(id, jobs.Completed)
-	}
-	for _, id := range down {
-		b.waitStatus(id, jobs.Failed)
-	}
-	if s := b.breaker(); s.State != breaker.Closed {
-		t.Errorf("the breaker is %s: %s", s.State, s.Cause)
-	}
-}
-
-// A job is deferred by outages so often as it says, and then fails.
-func TestOutageDefersAtMostMaxReschedules(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
-	a.serve(b, 1, breaker.Options{Cooldown: time.Millisecond, OutageThreshold: 1})
-	if j := b.waitStatus(b.enqueue(jobs.MaxReschedules(2)).ID, jobs.Failed); j.LastError != "max reschedules (2) exceeded" || a.refused.Load() != 3 {
-		t.Errorf("failed with %q after %d calls", j.LastError, a.refused.Load())
-	}
-	// The most of its 100 reschedules are behind it.
-	last := b.enqueue(jobs.Delay(time.Hour)).ID
-	if err := b.rdb.HSet(t.Context(), store.TaskKey(b.queue(), last), store.FieldOutage, 98).Err(); err != nil {
-		t.Fatal(err)
-	}
-	b.makeDue(last)
-	if j := b.waitStatus(last, jobs.Failed); j.LastError != "max reschedules (100) exceeded" {
-		t.Errorf("failed with %q", j.LastError)
 	}
 }
 
@@ -279,25 +195,6 @@ func TestOutageThatIsOverBeforeACallEnds(t *testing.T) {
 	}
 }
 
-// Jobs with a policy lose no retry either while others fail, however soon they are due.
-func TestOutageCostsNoRetryOfASoonDueJob(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
-	soon := jobs.Retry(jobs.RetryPolicy{MaxRetries: 9, InitialDelay: time.Second})
-	first := b.enqueue().ID
-	a.serve(b, 1, breaker.Options{Cooldown: 500 * time.Millisecond, OutageThreshold: 4, Rate: breaker.Rates{{Calls: 2, Per: 3 * time.Second}}})
-	redistest.Eventually(t, "a first call counts", func() bool { return b.breaker().Streak == 1 })
-	ids := append(b.enqueueMany(3, soon), first)
-	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
-	a.down.Store(false)
-	for _, id := range ids {
-		if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
-			t.Errorf("job %s: attempt %d", id, j.Attempt)
-		}
-	}
-}
-
 // A publisher that has to stop does not wait for the calls that decide on its jobs.
 func TestFatalStopWhileUndecided(t *testing.T) {
 	t.Parallel()
@@ -324,24 +221,6 @@ func TestFatalStopWhileUndecided(t *testing.T) {
 	}
 	if err := signal(t, "the end of Run", ended); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("Run returned %v", err)
-	}
-}
-
-// The span of an attempt has the outcome that the calls after it decided.
-func TestTraceOfAnUndecidedJobHasItsOutcome(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
-	o, results := b.options(), make(chan string, 10)
-	o.Observe(publisher.Observer{Trace: func(ctx context.Context, _ *jobs.Job) (context.Context, func(publisher.JobEvent)) {
-		return ctx, func(e publisher.JobEvent) { results <- e.Result + " " + e.Reason }
-	}})
-	b.enqueueMany(2)
-	b.runHandler(o, newHTTP(t, publisher.HTTPOptions{URL: a.URL}), publisher.Breaker(breaker.Options{Cooldown: time.Hour, OutageThreshold: 2}))
-	for range 2 {
-		if got := signal(t, "the end of a span", results); got != "rescheduled outage" {
-			t.Errorf("the span ends with %q", got)
-		}
 	}
 }
 

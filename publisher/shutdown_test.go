@@ -181,32 +181,3 @@ func TestShutdownGivesTheProbeBack(t *testing.T) {
 	}
 	redistest.Eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
 }
-
-// A publisher that ignores its context is waited for and never run twice.
-func TestIgnoredTimeoutRunsOnce(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	var running, most, calls atomic.Int32
-	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Hour, MaxDelay: time.Hour}))
-	b.run(b.options(), func(context.Context, *jobs.Job) error {
-		calls.Add(1)
-		most.Store(max(most.Load(), running.Add(1)))
-		defer running.Add(-1)
-		<-time.After(500 * time.Millisecond) // longer than the timeout, deaf to it
-		return context.DeadlineExceeded
-	}, publisher.Timeout(100*time.Millisecond), publisher.Concurrency(5))
-	for _, want := range []string{publisher.Retried, publisher.Retried, publisher.FailedFinal} {
-		if e := b.event(); e.Result != want {
-			t.Fatalf("event %+v, want %s", e, want)
-		}
-		if want == publisher.Retried {
-			b.makeDue(job.ID)
-		}
-	}
-	if most.Load() != 1 || calls.Load() != 3 {
-		t.Errorf("%d at once, %d calls; want 1 and 3", most.Load(), calls.Load())
-	}
-	if got := b.get(job.ID); got.Status != jobs.Failed || got.Attempt != 2 {
-		t.Errorf("job %s, attempt %d", got.Status, got.Attempt)
-	}
-}

@@ -149,16 +149,6 @@ func TestTokensFileThatBreaks(t *testing.T) {
 		readAgain+"1", readAgain+"2")
 }
 
-// Between two looks the file is left alone, but for a key that is not known, whose
-// job would fail for good.
-func TestTokensFileIsLookedAtNowAndThen(t *testing.T) {
-	t.Parallel()
-	f := openTokens(t, `{"alice":"a1"}`)
-	f.open(time.Hour)
-	f.write(`{"alice":"a2","bob":"b2"}`)
-	f.want("alice", "a1", "bob", "b2", "alice", "a2")
-}
-
 func TestOpenTokensFails(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.json")

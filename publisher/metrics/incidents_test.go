@@ -86,32 +86,6 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// Probes of keys are probes, and incidents of keys none of the destination's.
-func TestProbesOfKeys(t *testing.T) {
-	t.Parallel()
-	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
-	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
-	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
-	r.must(err)
-	redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
-	_, err = breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: 300 * time.Millisecond})
-	r.must(err)
-	for _, id := range r.enqueueMany(3, jobs.Key("alice")) {
-		r.ended(id, jobs.Completed)
-	}
-	redistest.Eventually(t, "the key is closed", func() bool { return in.values()["circuit_breaker_open_keys"] == 0 })
-	want := map[string]float64{
-		`circuit_breaker_probes_total{result="success"}`: 1, incidents(breaker.CauseManual): 0, `publish_attempts_total{result="success"}`: 3,
-	}
-	eventuallySame(t, want, func() map[string]float64 {
-		all, out := in.values(), map[string]float64{}
-		for name := range want {
-			out[name] = all[name]
-		}
-		return out
-	})
-}
-
 // Without Redis nobody can agree on who counts: each process counts the incidents that
 // calls of its own have begun.
 func TestIncidentsWithoutRedis(t *testing.T) {

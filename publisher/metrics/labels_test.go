@@ -13,7 +13,6 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -175,44 +174,5 @@ func TestSystemDestinationsAreLeftOut(t *testing.T) {
 		if strings.Contains(name, "destination=") {
 			t.Errorf("a series of another destination: %s", name)
 		}
-	}
-}
-
-// A destination's series are there for each of several, and readings of more than are
-// made at once are complete.
-func TestManyDestinations(t *testing.T) {
-	t.Parallel()
-	const n = 20
-	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
-	reg := prometheus.NewRegistry()
-	m, err := metrics.New(reg, metrics.Options{Redis: r.rdb, MaxAge: -1, Logger: silent})
-	r.must(err)
-	p, err := publisher.New(r.rdb, publisher.Options{Logger: silent})
-	r.must(err)
-	want := map[string]float64{}
-	for i := range n {
-		d := fmt.Sprintf("%s-%d", r.dest, i)
-		r.must(p.Handle(d, publisher.Func(func(context.Context, *jobs.Job) error { return nil })))
-		client, err := jobs.NewClient(r.rdb, jobs.WithDestinations(d), jobs.WithLogger(silent))
-		r.must(err)
-		for range i {
-			_, err := client.Enqueue(t.Context(), jobs.New(d, i))
-			r.must(err)
-		}
-		want[d] = float64(i)
-	}
-	m.Watch(p)
-	families, err := reg.Gather()
-	r.must(err)
-	got := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() == "tidegate_jobs_ready" {
-			for _, s := range f.GetMetric() {
-				got[s.GetLabel()[0].GetValue()] = s.GetGauge().GetValue()
-			}
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("jobs ready (-want +got)\n%s", diff)
 	}
 }

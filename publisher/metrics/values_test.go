@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -320,49 +319,4 @@ func (in *instance) bucketOfOnly() string {
 		}
 	}
 	return "publish_duration_seconds_bucket"
-}
-
-// What a real API counts of calls at its limit, the metrics count too: refusals,
-// probes, incidents, jobs put off, by HTTP.
-func TestIncidentWithTheAPI(t *testing.T) {
-	t.Parallel()
-	const n, cooldown = 12, 400 * time.Millisecond
-	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
-	in := r.make(metrics.Options{}, nil, breaker.Options{FailureThreshold: 1, Cooldown: cooldown}, publisher.Concurrency(1)).run()
-	r.api.Queue(
-		fakeapi.Answer{}, fakeapi.Answer{}, fakeapi.Answer{Status: http.StatusTooManyRequests}, // opens
-		fakeapi.Answer{Status: http.StatusTooManyRequests}, fakeapi.Answer{Status: http.StatusTooManyRequests}, // two probes fail
-	)
-	for _, id := range r.enqueueMany(n) {
-		r.ended(id, jobs.Completed)
-	}
-	if got := r.api.Stats(); got.Accepted != n || got.Limited != 3 || got.Calls != n+3 {
-		t.Fatalf("the API has counted %+v", got)
-	}
-	got := func() map[string]float64 {
-		out := nonzero(in.values())
-		for name := range out {
-			if strings.Contains(name, "_bucket{") {
-				delete(out, name)
-			}
-		}
-		return out
-	}
-	putOff := 0
-	jobsOf, err := r.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: r.dest}, Limit: 100})
-	r.must(err)
-	for _, j := range jobsOf.Items {
-		putOff += j.RescheduleCount
-	}
-	want := with(with(atRest, map[string]float64{"worker_concurrency": 1}), map[string]float64{
-		`publish_attempts_total{result="success"}`: n, `publish_attempts_total{result="rate_limited"}`: 3,
-		`circuit_breaker_probes_total{result="rate_limited"}`: 2, `circuit_breaker_probes_total{result="success"}`: 1,
-		incidents(breaker.CauseThreshold): 1, "wasted_calls_total": 3, "publish_duration_seconds_count": n + 3,
-		`jobs_rescheduled_total{reason="rate_limited"}`: 3, "reschedule_delay_seconds_count": float64(putOff),
-		`jobs_finished_total{status="completed"}`: n, `jobs{status="completed"}`: n,
-	})
-	if putOff > 3 {
-		want[`jobs_rescheduled_total{reason="breaker"}`] = float64(putOff - 3)
-	}
-	eventuallySame(t, want, got)
 }
