@@ -86,7 +86,7 @@ type HTTPOptions struct {
 	// 415, 422. A 401 fails a job only if the call had no credentials of the destination or of
 	// the key; else it is jobs.Unauthorized. Rules can make it fail the job.
 	PermanentStatus []int
-	// TrustOutcome honours the header Tidegate-Outcome of answers, for an API of one's own: ok,
+	// TrustOutcome honours the header Tidegate-Outcome of responses, for your own API: ok,
 	// limited, retry, fail or reschedule, with after in seconds and scope, which is key or
 	// destination: "limited; after=60; scope=key". It comes before Rules.
 	TrustOutcome bool

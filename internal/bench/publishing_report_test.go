@@ -2,7 +2,7 @@ package bench
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
 )
 
 // middle returns the run of the median time; runs that did not end come last, those
@@ -23,37 +23,36 @@ func (c *cell) middle() outcome {
 	panic("publishing: the median is none of the values")
 }
 
+// reportPublishing has a row for each API, with and without hints, and a column for each contender.
 func reportPublishing(cells []*cell, runs, parallel int) string {
-	rows := [][]string{{"API", "", "time", "efficiency", "wasted calls", "a window, later", "deferred", "round trips to Redis per job", "commands"}}
+	rows := [][]string{{"API", "ideal"}}
 	lost, twice := 0, 0
 	for _, c := range cells {
-		o, api := c.middle(), c.api.name
+		api := c.api.name
 		if c.hints {
 			api += ", hints"
 		}
-		time, ratio := fmt.Sprintf("%.1f s", o.took.Seconds()), fmt.Sprintf("%.2f", c.api.ideal().Seconds()/o.took.Seconds())
+		if rows[len(rows)-1][0] != api {
+			rows = append(rows, []string{api, fmt.Sprintf("%.1f s", c.api.ideal().Seconds())})
+		}
+		if !slices.Contains(rows[0], c.contender.name) {
+			rows[0] = append(rows[0], c.contender.name)
+		}
+		o := c.middle()
+		took := fmt.Sprintf("%.1f s", o.took.Seconds())
 		if !o.done(c.jobs) {
-			time, ratio = fmt.Sprintf("%d of %d in %.0f s", o.published, c.jobs, patience.Seconds()), "–"
+			took = fmt.Sprintf("%d of %d in %.0f s", o.published, c.jobs, patience.Seconds())
 		}
-		perJob := func(figure func(outcome) float64) float64 {
-			return median(c.runs, func(o outcome) float64 { return figure(o) / float64(max(1, o.published)) })
-		}
-		rows = append(rows, []string{
-			api, c.contender.name, time, ratio,
-			number(median(c.runs, func(o outcome) float64 { return float64(o.wasted) })),
-			strconv.FormatFloat(median(c.runs, func(o outcome) float64 { return o.lateWaste }), 'f', 1, 64),
-			number(median(c.runs, func(o outcome) float64 { return float64(o.deferred) })),
-			number(perJob(func(o outcome) float64 { return float64(o.trips) })),
-			number(perJob(func(o outcome) float64 { return float64(o.commands) })),
-		})
+		rows[len(rows)-1] = append(rows[len(rows)-1], fmt.Sprintf("%s, %.0f (%.1f), %.0f", took,
+			median(c.runs, func(o outcome) float64 { return float64(o.wasted) }),
+			median(c.runs, func(o outcome) float64 { return o.lateWaste }),
+			median(c.runs, func(o outcome) float64 { return float64(o.commands) / float64(max(1, o.published)) })))
 		for _, o := range c.runs {
 			lost += int(o.archived)
 			twice += o.twice
 		}
 	}
-	return table(2, rows) + fmt.Sprintf(`
+	return table(1, rows) + fmt.Sprintf(`
 Runs of each: %d, %d at a time; medians. %d jobs archived and %d published twice in all runs.
 `, runs, parallel, lost, twice)
 }
-
-func number(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
