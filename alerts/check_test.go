@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 

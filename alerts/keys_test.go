@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/testkit/fakepager"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redisconn/embedded"
@@ -42,7 +42,7 @@ type stage struct {
 	redis    *embedded.Server
 	api      *fakeapi.API
 	channel  *channel
-	slack    *fakehttp.Server
+	slack    *loopback.Server
 	rdb      redis.UniversalClient
 	client   *jobs.Client
 	counts   *minutes.Recorder // for the charts of the dashboard
@@ -70,7 +70,7 @@ func newStage(ctx context.Context, o Options, t *timeline) (s *stage, err error)
 		Light:   true,
 	})
 	s.channel = &channel{say: t.say}
-	s.slack = fakehttp.NewServer("slack", s.channel)
+	s.slack = loopback.NewServer("slack", s.channel)
 	if _, err = s.slack.Start(""); err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}

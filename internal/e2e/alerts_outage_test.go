@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/testkit/fakepager"
 	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )

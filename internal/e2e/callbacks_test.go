@@ -19,7 +19,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -40,7 +40,7 @@ type called struct {
 // answer with an error.
 type owner struct {
 	t      *testing.T
-	server *fakehttp.Server
+	server *loopback.Server
 	url    string
 	answer atomic.Int32 // the status
 
@@ -52,7 +52,7 @@ func newOwner(t *testing.T) *owner {
 	t.Helper()
 	o := &owner{t: t}
 	o.answer.Store(http.StatusNoContent)
-	o.server = fakehttp.NewServer("owner", o)
+	o.server = loopback.NewServer("owner", o)
 	base, err := o.server.Start("")
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 )
 
 // Options configure the API. The zero value accepts every call at once.
@@ -84,7 +84,7 @@ type API struct {
 	stats    Stats
 	changed  chan struct{} // closed at the next change; nil without waiters
 
-	server *fakehttp.Server
+	server *loopback.Server
 }
 
 // New returns an API that does not listen yet. It panics on invalid options.
@@ -103,7 +103,7 @@ func New(opts Options) *API {
 	}
 	a := &API{opts: opts}
 	a.control = a.controlHandler()
-	a.server = fakehttp.NewServer("fakeapi", a)
+	a.server = loopback.NewServer("fakeapi", a)
 	a.clear()
 	return a
 }

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 )
 
 // Methods of calls, for faults and counts.

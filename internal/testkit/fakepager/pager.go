@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 )
 
 // DefaultKey is a routing key of the right form.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 )
 
 // params are the arguments of a call.

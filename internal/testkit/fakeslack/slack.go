@@ -23,7 +23,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 )
 
 // Defaults of Options.

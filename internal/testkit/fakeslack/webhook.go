@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 )
 
 // webhookPrefix is the path of the incoming webhook before its secret.

@@ -1,4 +1,5 @@
-package fakehttp
+// Package loopback serves a handler on a loopback address.
+package loopback
 
 import (
 	"context"

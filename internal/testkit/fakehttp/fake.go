@@ -1,5 +1,4 @@
-// Package fakehttp is shared by the fakes of HTTP APIs: a server
-// on a loopback address that can refuse connections for a while, faults that are
+// Package fakehttp is shared by the fakes of HTTP APIs: a server on a loopback address, faults that are
 // switched while it runs, a log of the calls, and ways to wait for a change.
 //
 // A fake embeds a [Fake] and answers calls through [Fake.Answer].
@@ -15,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 )
 
 // MaxBody bounds the body of one call, in bytes.
@@ -25,9 +26,11 @@ const maxControlBody = 1 << 20
 
 // Fake is the common part of a fake; see [New]. Its methods may be called at any time.
 type Fake struct {
-	Server
+	*loopback.Server
 
-	now func() time.Time
+	name    string
+	handler http.Handler
+	now     func() time.Time
 
 	mu       sync.Mutex
 	faults   []*active
@@ -59,7 +62,7 @@ func New(name string, now func() time.Time, api http.HandlerFunc, state func() a
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("/", api)
-	f.name, f.handler = name, mux
+	f.name, f.handler, f.Server = name, mux, loopback.NewServer(name, mux)
 	return f
 }
 
