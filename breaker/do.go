@@ -5,12 +5,12 @@ import (
 	"errors"
 	"net"
 
-	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/ratelimit"
 )
 
 // RateLimitedError is what a function given to [Breaker.Do] returns when the API
 // refused the call because of its limit.
-type RateLimitedError = hint.RateLimitedError
+type RateLimitedError = ratelimit.RateLimitedError
 
 // Judge is how [Breaker.Do] judges calls by default: nil is a success, a
 // [*RateLimitedError] is rate limited, the end of a cancelled context neutral, a [net.Error]

@@ -57,8 +57,8 @@ func WithDestinations(names ...string) ClientOption {
 	return func(c *Client) { c.known.add(names...) }
 }
 
-// WithCheck adds to the validation of valid specs: f returns their problems, for instance a key
-// that a destination does not accept.
+// WithCheck adds to the validation of specs: f returns their problems, for instance a key that a
+// destination does not accept. publisher.CheckRequest checks what HTTP destinations could not send.
 func WithCheck(f func(*Spec) []FieldError) ClientOption { return func(c *Client) { c.check = f } }
 
 // WithRetention sets how long asynq's own tools expect a completed job to be kept; the

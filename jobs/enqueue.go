@@ -213,16 +213,11 @@ func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) 
 
 // prepare validates a spec and encodes it.
 func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared, error) {
-	if err := s.Validate(c.limits); err != nil {
+	if err := s.Validate(c.limits, c.check); err != nil {
 		return nil, err
 	}
 	if err := c.checkDestination(ctx, s.Destination); err != nil {
 		return nil, err
-	}
-	if c.check != nil {
-		if problems := c.check(s); len(problems) > 0 {
-			return nil, &ValidationError{Fields: problems}
-		}
 	}
 	id := s.ID
 	if id == "" {

@@ -69,13 +69,7 @@ func ExampleHeader() {
 		return
 	}
 	fmt.Println(job.Request.Headers)
-
-	// Credentials belong to the destination, not to a job.
-	_, err = client.Enqueue(ctx, jobs.New("deviantart", "Sunset", jobs.Header("Authorization", "Bearer x")))
-	fmt.Println(err)
-	// Output:
-	// map[Accept-Language:en X-Source:importer]
-	// jobs: enqueue: request.headers: Authorization is set by Tidegate or by the connection and cannot be set by a job
+	// Output: map[Accept-Language:en X-Source:importer]
 }
 
 // Jobs of high priority are served first, but low ones are not starved.

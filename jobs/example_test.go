@@ -168,7 +168,7 @@ func ExampleValidationError() {
 	client, stop := exampleClient()
 	defer stop()
 	_, err := client.Enqueue(context.Background(), jobs.New("deviantart", nil,
-		jobs.Path("../admin"), jobs.Header("Host", "other.example"), jobs.Key("a b")))
+		jobs.Key("a b"), jobs.Prioritize("urgent")))
 	if invalid, ok := errors.AsType[*jobs.ValidationError](err); ok {
 		for _, f := range invalid.Fields {
 			fmt.Printf("%s %s\n", f.Field, f.Message)
@@ -176,8 +176,7 @@ func ExampleValidationError() {
 	}
 	// Output:
 	// key "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit
-	// request.headers Host is set by Tidegate or by the connection and cannot be set by a job
-	// request.path must start with exactly one slash; it is appended to the destination's URL
+	// priority "urgent" is none of high, default, low
 }
 
 func ExampleClient_Get() {

@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	"github.com/tidegate/tidegate/internal/store"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // registerAtOnce is how many parents are updated at a time.
@@ -131,11 +129,18 @@ func (c *Client) registerAgain(ctx context.Context, ds []duplicate, results []Re
 func (c *Client) register(ctx context.Context, children map[string][]store.Ref, where map[string]string, results map[store.Ref]*Result) error {
 	var mu sync.Mutex
 	changed := map[string][]string{} // queue → ids
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(registerAtOnce)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, registerAtOnce)
 	for parent, refs := range children {
-		group.Go(func() error {
-			ended, err := store.Register(groupCtx, c.rdb, store.Ref{Queue: where[parent], ID: parent}, refs)
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			ended, err := store.Register(ctx, c.rdb, store.Ref{Queue: where[parent], ID: parent}, refs)
+			if err != nil {
+				cancel(err) // the first one: the others end
+			}
 			if ended {
 				mu.Lock()
 				defer mu.Unlock()
@@ -143,10 +148,10 @@ func (c *Client) register(ctx context.Context, children map[string][]store.Ref, 
 					changed[ref.Queue] = append(changed[ref.Queue], ref.ID)
 				}
 			}
-			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	group.Wait()
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	for queue, ids := range changed {

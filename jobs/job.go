@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/ratelimit"
 )
 
 // Status is the status of a job.
@@ -187,7 +187,7 @@ type Request struct {
 
 // Response is the destination's answer to the latest call. Its Body has no control
 // characters.
-type Response = hint.Response
+type Response = ratelimit.Response
 
 // ExpiredAt reports whether the job must not be started at t or later, because
 // its ExpiresAt has come. A job without ExpiresAt never expires.

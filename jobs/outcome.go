@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/ratelimit"
 )
 
 // RescheduleError is what Reschedule returns. It is not a failure and costs no retry.
@@ -39,7 +39,7 @@ func Reschedule(delay time.Duration, opts ...func(*RescheduleError)) error {
 
 // RateLimitedError is what RateLimited returns. Its Response is stored with the job unless
 // the handler has set Job.Response. Fail or Discard of one does not affect the breaker.
-type RateLimitedError = hint.RateLimitedError
+type RateLimitedError = ratelimit.RateLimitedError
 
 // RateLimited says that the API refused the call because of a rate limit. It counts against
 // the circuit breaker; the job is rescheduled, which is not a failure and costs no retry.
@@ -63,24 +63,24 @@ func RateLimited(retryAfter time.Duration, scope ...Scope) error {
 }
 
 // Scope is the scope of an API's limit.
-type Scope = hint.Scope
+type Scope = ratelimit.Scope
 
 // The scopes of a limit. For a job without a key they make no difference: its
 // limits are the destination's.
 const (
 	// ScopeUnknown counts as ScopeUser.
-	ScopeUnknown = hint.ScopeUnknown
+	ScopeUnknown = ratelimit.ScopeUnknown
 	// ScopeUser is the limit of the caller's credentials, which are the key's: the
 	// jobs of other keys go on.
-	ScopeUser = hint.ScopeUser
+	ScopeUser = ratelimit.ScopeUser
 	// ScopeGlobal is a limit of all callers together: the whole destination waits.
-	ScopeGlobal = hint.ScopeGlobal
+	ScopeGlobal = ratelimit.ScopeGlobal
 )
 
 // Budget is the remaining budget of a limit after a call. A handler sets it in Job.Budget,
 // whatever the outcome, and the fleet then makes no more calls than are left. The HTTP
 // destination sets it itself.
-type Budget = hint.Budget
+type Budget = ratelimit.Budget
 
 // UnreachableError is what Unreachable returns.
 type UnreachableError struct {

@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -26,7 +25,7 @@ type Parent struct {
 // parent's id or, if no other parent's id ends so too, the part of it after a colon: upload for
 // alice-7:upload. Errors: j has no such parent, the parent has no output, or v does not fit.
 func (j *Job) ParentOutput(id string, v any) error {
-	parent, ok := parentOf(j.After, id)
+	parent, ok := store.ParentNamed(j.After, id)
 	if !ok {
 		return fmt.Errorf("jobs: job %s has no parent %q; its parents: %s", j.ID, clip(id), text.Cut(strings.Join(j.After, ", "), 300))
 	}
@@ -41,22 +40,6 @@ func (j *Job) ParentOutput(id string, v any) error {
 		return fmt.Errorf("jobs: output of parent %s: %w", parent, err)
 	}
 	return nil
-}
-
-// parentOf returns the id of a parent by its id or by the end of it after a colon.
-func parentOf(after []string, name string) (id string, ok bool) {
-	if slices.Contains(after, name) {
-		return name, true
-	}
-	for _, parent := range after {
-		if strings.HasSuffix(parent, ":"+name) {
-			if id != "" && id != parent {
-				return "", false
-			}
-			id = parent
-		}
-	}
-	return id, id != ""
 }
 
 // setOutput sets the job's own output as its record has it.

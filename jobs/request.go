@@ -1,37 +1,45 @@
 package jobs
 
 import (
-	"encoding/hex"
-	"fmt"
-	"net/url"
-	"regexp"
-	"slices"
-	"sort"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
-	"golang.org/x/text/unicode/norm"
-
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Bounds of the HTTP part of a job.
+// Encoding is how the payload of a job becomes the body of its call.
+type Encoding string
+
+// The encodings.
 const (
-	maxPathBytes   = 2048
-	maxQueryBytes  = 4096
-	maxHeaderBytes = 8192 // names and values of all headers together
-	maxMethodBytes = 32
-	maxTimeoutSecs = 86400
+	// EncodingJSON sends the payload as it is. It is the default.
+	EncodingJSON Encoding = "json"
+	// EncodingForm sends an object as application/x-www-form-urlencoded. Its values are
+	// strings, numbers, true or false, or lists of them.
+	EncodingForm Encoding = "form"
+	// EncodingMultipart sends an object as multipart/form-data. Its values are those of
+	// EncodingForm or files, in the JSON of File.
+	EncodingMultipart Encoding = "multipart"
+	// EncodingRaw sends the content of a File, or a string as text/plain.
+	EncodingRaw Encoding = "raw"
 )
 
-// Validate checks what a job adds to the request of its destination: its path stays below the
-// destination's URL, however often a server decodes it, and its headers do not replace those
-// of Tidegate, the connection or a proxy. Whether the payload suits the Encoding is for
-// Spec.Validate and Job.Body. It returns nil or a *ValidationError. Clients check
-// it at the enqueue, and the HTTP destination before each call, because other programs can
-// write records.
+// File is a file in a payload with EncodingMultipart, or the body of EncodingRaw.
+type File struct {
+	// Filename of the part. Without it the part is a field that has a ContentType.
+	Filename string `json:"filename,omitempty"`
+	// ContentType of the content. Default application/octet-stream, and none for a part
+	// without a Filename.
+	ContentType string `json:"content_type,omitempty"`
+	// Content is base64 in JSON.
+	Content []byte `json:"base64"`
+}
+
+// maxTimeoutSecs bounds the timeout of a job's call.
+const maxTimeoutSecs = 86400
+
+// Validate checks the bounds of what a job adds to the request of its destination. It returns nil or a
+// *ValidationError. Whether an HTTP destination can send it is checked by the worker before each call,
+// and at the enqueue by the CLI, the HTTP API and clients WithCheck(publisher.CheckRequest).
 func (r *Request) Validate() error {
 	var errs fieldErrors
 	r.validate(errs.add)
@@ -39,11 +47,13 @@ func (r *Request) Validate() error {
 }
 
 func (r *Request) validate(bad func(string, string, ...any)) {
-	if r.Method == "" && r.Path == "" && r.Query == "" && len(r.Headers) == 0 && r.Encoding == "" && r.TimeoutSecs == 0 {
-		return
+	most := func(field string, bytes, most int) {
+		if bytes > most {
+			bad(field, "has %d bytes, at most %d are accepted", bytes, most)
+		}
 	}
-	if problem := methodProblem(r.Method); problem != "" {
-		bad("request.method", "%s", problem)
+	if len(r.Method) > store.MaxMethodBytes {
+		bad("request.method", "%q is not an HTTP method; write one such as PUT", clip(r.Method))
 	}
 	switch r.Encoding {
 	case "", EncodingJSON, EncodingForm, EncodingMultipart, EncodingRaw:
@@ -53,192 +63,18 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 	if r.TimeoutSecs < 0 || r.TimeoutSecs > maxTimeoutSecs {
 		bad("request.timeout_secs", "must be from 1 to %d; leave it out for the destination's timeout", maxTimeoutSecs)
 	}
-	if problem := pathProblem(r.Path); problem != "" {
-		bad("request.path", "%s", problem)
+	// asynq's encoding holds UTF-8 only: it could not read other jobs.
+	if most("request.path", len(r.Path), store.MaxPathBytes); len(r.Path) <= store.MaxPathBytes && !utf8.ValidString(r.Path) {
+		bad("request.path", "is not valid UTF-8; encode it (%%C3%%A9)")
 	}
-	switch {
-	case len(r.Query) > maxQueryBytes:
-		bad("request.query", "has %d bytes, at most %d are accepted", len(r.Query), maxQueryBytes)
-	case !utf8.ValidString(r.Query):
-		// asynq's encoding holds UTF-8 only: it could not read such a job.
+	if most("request.query", len(r.Query), store.MaxQueryBytes); len(r.Query) <= store.MaxQueryBytes && !utf8.ValidString(r.Query) {
 		bad("request.query", "is not valid UTF-8; encode it, for instance a=b&c=d%%20e")
-	case strings.HasPrefix(r.Query, "?"):
-		bad("request.query", "must not start with a question mark")
-	default:
-		if _, err := url.ParseQuery(r.Query); err != nil || strings.ContainsAny(r.Query, "#\r\n \x00") {
-			bad("request.query", "is no URL query; encode it, for instance a=b&c=d%%20e")
-		}
 	}
 	total := 0
-	names := make([]string, 0, len(r.Headers))
-	for name := range r.Headers {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	spelled := map[string]string{}
-	for _, name := range names {
-		value := r.Headers[name]
+	for name, value := range r.Headers {
 		total += len(name) + len(value)
-		other, again := spelled[text.HeaderName(name)]
-		spelled[text.HeaderName(name)] = name
-		switch {
-		case again && httpguts.ValidHeaderFieldName(name):
-			bad("request.headers", "%s and %s are the same header; give it once", clip(other), clip(name))
-		case !httpguts.ValidHeaderFieldName(name):
-			bad("request.headers", "%q is no header name", clip(name))
-		case !httpguts.ValidHeaderFieldValue(value) || !utf8.ValidString(value):
-			bad("request.headers", "the value of %s has characters that a header must not have (line breaks?)", clip(name))
-		case r.Encoding == EncodingMultipart && strings.EqualFold(name, "Content-Type"):
-			bad("request.headers", "%s is set by the encoding multipart; leave it out", clip(name))
-		default:
-			if problem := deniedHeader(name); problem != "" {
-				bad("request.headers", "%s %s", clip(name), problem)
-			}
-		}
 	}
-	if total > maxHeaderBytes {
-		bad("request.headers", "have %d bytes together, at most %d are accepted", total, maxHeaderBytes)
+	if total > store.MaxHeaderBytes {
+		bad("request.headers", "have %d bytes together, at most %d are accepted", total, store.MaxHeaderBytes)
 	}
-}
-
-// methodProblem returns the problem of a job's method, or "".
-func methodProblem(method string) string {
-	switch upper := strings.ToUpper(method); {
-	case method == "":
-		return ""
-	case len(method) > maxMethodBytes || !httpguts.ValidHeaderFieldName(method):
-		return fmt.Sprintf("%q is not an HTTP method; write one such as PUT", clip(method))
-	case method != upper:
-		return fmt.Sprintf("%q must be in upper case: %s", clip(method), clip(upper))
-	case method == "CONNECT" || method == "TRACE":
-		return method + " is for proxies and cannot be sent"
-	}
-	return ""
-}
-
-// pathProblem returns the problem of a job's path, or "". A path is appended to the
-// destination's URL and must stay below it.
-func pathProblem(path string) string {
-	if path == "" {
-		return ""
-	}
-	if len(path) > maxPathBytes {
-		return fmt.Sprintf("has %d bytes, at most %d are accepted", len(path), maxPathBytes)
-	}
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-		return "must start with exactly one slash; it is appended to the destination's URL"
-	}
-	if !utf8.ValidString(path) {
-		// asynq's encoding holds UTF-8 only: it could not read such a job.
-		return "is not valid UTF-8; encode it (%C3%A9)"
-	}
-	if strings.ContainsAny(path, "?#\\") {
-		return "must not contain ?, # or a backslash; a query goes into request.query"
-	}
-	for _, r := range path {
-		if r <= ' ' || r == 0x7f {
-			return "must not contain spaces or control characters; encode them (%20)"
-		}
-	}
-	if _, err := url.PathUnescape(path); err != nil {
-		return "has a malformed percent encoding"
-	}
-	for range maxDecodings {
-		if problem := decodedProblem(path); problem != "" {
-			return problem
-		}
-		decoded := percentEncoded.ReplaceAllStringFunc(path, func(code string) string {
-			b, _ := hex.DecodeString(code[len(code)-2:])
-			return string(b)
-		})
-		if decoded == path {
-			return ""
-		}
-		path = decoded
-	}
-	return fmt.Sprintf("is percent-encoded more than %d times", maxDecodings-1)
-}
-
-// maxDecodings bounds how often a path is decoded. Proxies and servers decode it one after
-// the other.
-const maxDecodings = 6
-
-// percentEncoded also matches IIS's form of ASCII (%u002e).
-var percentEncoded = regexp.MustCompile("%(?:u00)?[0-9A-Fa-f]{2}")
-
-// decodedProblem checks a path as a server sees it after decoding.
-func decodedProblem(path string) string {
-	if !utf8.ValidString(path) {
-		// Overlong forms of dots and slashes, for instance.
-		return "must be valid UTF-8 when it is decoded"
-	}
-	path = norm.NFKC.String(path) // some servers normalise: a full-width dot becomes a dot
-	if strings.ContainsFunc(path, unicode.IsControl) {
-		return "must not contain control characters, encoded or not"
-	}
-	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
-		// Some servers drop the parameters of a segment (RFC 3986, section 3.3).
-		if end := strings.IndexAny(segment, ";?#"); end >= 0 {
-			segment = segment[:end]
-		}
-		if segment = strings.TrimSpace(segment); segment == "." || segment == ".." {
-			return "must not contain . or .. as a segment, encoded or not"
-		}
-	}
-	if strings.Contains(path, `\`) {
-		return "must not contain a backslash, encoded or not"
-	}
-	return ""
-}
-
-// Problems of headers that a job must not set.
-const (
-	headerOfOurs   = "is set by Tidegate or by the connection and cannot be set by a job"
-	headerOfTrust  = "changes the caller, the address or the method for servers that trust it, and cannot be set by a job"
-	headerSpelling = "has an underscore, which some servers read as a hyphen; write a hyphen"
-)
-
-// deniedHeaders are set by Tidegate, by the HTTP client or by the connection (RFC 9110, section
-// 7.6.1).
-var deniedHeaders = []string{
-	"authorization", "host", "idempotency-key", "content-length", "transfer-encoding", "connection", "keep-alive",
-	"proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "upgrade", "expect", "accept-encoding",
-}
-
-// trustedHeader matches the headers by which servers trust proxies, content networks and
-// gateways in front of them, in lower case.
-var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
-	`cookie2?|forwarded|x-forward|via|proxy|cdn-loop|front-end-https|xroxy-.*|x-bluecoat-via|x-nginx-proxy|x-trusted-proxy|x-varnish`,
-	`http-(?:x-|proxy|forwarded|remote-).*|x-http-(?:x-|forwarded|remote-).*`,
-	`(?:x-)?(?:forward(?:ed|er)?-|remote-|ssl-|proxy-|auth-request-|authenticated-|webauth-|original-|rewrite-|override-).*|x-forwarded.*`,
-	`(?:x-)?(?:http-)?(?:method|host|path|url)-override|x-http-method|(?:x-|http-|x-http-)(?:host|scheme|https|ssl|proto|url|destinationurl)|https`,
-	`(?:x-)?(?:host|server)-?name|x-(?:backend|gateway|server|trusted)-host|host|disguised-host|was-default-hostname|(?:x-|rack-)url-(?:scheme|proto)|(?:x-)?(?:base-url|request-ur[il])`,
-	// Addresses of the caller, except headers that APIs ask for, such as PSU-IP-Address.
-	`(?:.+-)?(?:(?:true)?client|real|connecting|connection|origin|originating|remote|true|src|source|peer|socket|cluster|proxy-?user|trusted|from|backend)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-orig-.*|x-ip|x-custom-ip-authorization`,
-	// Certificates of the caller (RFC 9440, and those of proxies).
-	`(?:.+-)?(?:tls-)?client-?(?:cert|certificate|verify|dn|s-dn|i-dn|subject|issuer)(?:-.*)?|x-forwarded-tls.*|xfcc|x-arr-.*|x-amzn-mtls-.*`,
-	// Identities that gateways have checked.
-	`x-ms-client-principal.*|x-ms-token-.*|x-goog-iap-.*|x-goog-authenticated-user-.*|x-serverless-authorization|x-amzn-oidc-.*`,
-	`x-consumer-.*|x-credential-identifier|x-anonymous-consumer|x-(?:.*-)?userinfo|x-authentik-.*|x-authelia-.*|x-pomerium-.*|x-vouch-.*|x-token-claim.*|x-jwt-payload.*|tailscale-.*|ts-user-.*`,
-	`(?:x-)?(?:impersonate|oidc|shib|shibboleth|iv|sm|oam|ajp|teleport|logon|scal|tailscale)-.*|smuser|(?:x-)?(?:sso|logon|traefik|kong)-user|auth-user|x-(?:username|auth-username|auth-groups?|auth-roles?)`,
-	// Proofs that metadata services of clouds ask for.
-	`metadata-flavor|x-google-metadata-request|x-aws-ec2-metadata-.*|x-identity-header`,
-	// What content networks and platforms set.
-	`cf-.*|x-envoy-.*|fastly-.*|fly-.*|incap-.*|x-sucuri-.*|x-nf-.*|x-vercel-.*|x-azure-.*|x-appengine-.*|x-cloudscheduler.*|x-cloudtasks-.*|akamai-.*|x-akamai-.*|cloudfront-.*|cdn-src-.*|ali-cdn-.*|wl-proxy-.*`,
-	// What servers of applications obey.
-	`x-accel-.*|x-sendfile.*|x-middleware-.*|x-invoke-.*|x-next-.*|x-now-.*|x-matched-path|x-prerender-revalidate|x-waws-.*|x-site-deployment-id`,
-}, "|") + `)$`)
-
-// deniedHeader returns the problem of a header that a job must not set, or "".
-func deniedHeader(name string) string {
-	plain := text.HeaderName(name)
-	switch {
-	case strings.Contains(name, "_"):
-		return headerSpelling
-	case slices.Contains(deniedHeaders, plain):
-		return headerOfOurs
-	case trustedHeader.MatchString(plain):
-		return headerOfTrust
-	}
-	return ""
 }

@@ -122,8 +122,9 @@ func ValidName(s string) bool { return namePattern.MatchString(s) }
 // ValidDestination reports whether s may be the name of a destination.
 func ValidDestination(s string) bool { return destinationPattern.MatchString(s) }
 
-// Validate checks the whole spec and returns nil or a *ValidationError.
-func (s *Spec) Validate(l Limits) error {
+// Validate checks the whole spec, also by checks such as those of WithCheck, and returns nil or a
+// *ValidationError.
+func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	if s == nil {
 		return &ValidationError{Fields: []FieldError{{Field: "job", Message: "is nil; make one with New"}}}
 	}
@@ -138,11 +139,7 @@ func (s *Spec) Validate(l Limits) error {
 	if s.nilOption {
 		bad("options", "one of them is nil")
 	}
-	if len(errs.fields) == 0 {
-		if problem := bodyProblem(s.Request.Encoding, s.Payload); problem != "" {
-			bad("payload", "%s", problem)
-		}
-	}
+	sound := len(errs.fields) == 0
 	switch {
 	case s.Destination == "":
 		bad("destination", "is missing; name one of your destinations")
@@ -204,11 +201,17 @@ func (s *Spec) Validate(l Limits) error {
 		policy := s.Retry.withDefaults()
 		policy.validate(l, bad)
 	}
-	request := s.Request
-	if len(s.After) > 0 {
-		request = s.checkTemplates(bad)
+	s.Request.validate(bad)
+	for _, check := range checks {
+		if check == nil {
+			continue
+		}
+		for _, found := range check(s) {
+			if sound || found.Field != "payload" {
+				bad(found.Field, "%s", found.Message)
+			}
+		}
 	}
-	request.validate(bad)
 	return errs.err()
 }
 

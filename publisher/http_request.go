@@ -18,8 +18,13 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
+
+// CheckRequest reports what an HTTP destination could not send of a job: its path, query, headers and
+// body, and its expressions. It is for jobs.WithCheck; without it such a job fails at its first run.
+func CheckRequest(s *jobs.Spec) []jobs.FieldError { return httpjob.Check(s) }
 
 // request builds the request of a job.
 func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
@@ -27,7 +32,7 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	if err != nil {
 		return nil, err
 	}
-	if err := job.Request.Validate(); err != nil {
+	if err := httpjob.Validate(&job.Request); err != nil {
 		return nil, err
 	}
 	base, err := h.base.With(job.Key)
@@ -45,7 +50,7 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	var contentType string
 	var body io.Reader
 	if method != http.MethodGet && method != http.MethodHead {
-		if content, contentType, err = job.Body(); err != nil {
+		if content, contentType, err = httpjob.Body(job); err != nil {
 			return nil, err
 		}
 		body = bytes.NewReader(content)
@@ -92,7 +97,7 @@ func (h *HTTP) resolved(ctx context.Context, job *jobs.Job) (*jobs.Job, error) {
 	started := time.Now()
 	bounded, end := context.WithTimeout(ctx, maxEvaluation)
 	defer end()
-	out, err := job.Resolved(bounded, h.o.MaxPayloadBytes)
+	out, err := httpjob.Resolve(bounded, job, h.o.MaxPayloadBytes)
 	if errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		return nil, fmt.Errorf("the expressions in {{ }} were not evaluated within %s; no call was made: write fewer or simpler ones, or raise timeout_secs", time.Since(started).Round(time.Millisecond))
 	}

@@ -188,6 +188,26 @@ func TestHTTPJoinsURLs(t *testing.T) {
 	}
 }
 
+// A record can be written by others than our client: what leads out of the
+// destination fails the job without a call.
+func TestHTTPRefusesPathsThatLeaveTheDestination(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil)
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token})
+	for path, want := range map[string]string{
+		"//evil.example/x": "request.path: must start with exactly one slash; it is appended to the destination's URL",
+		"/%2e%2E/admin":    "request.path: must not contain . or .. as a segment, encoded or not",
+	} {
+		err := h.Publish(t.Context(), aJob(jobs.Request{Path: path}))
+		wantPermanent(t, path, err, want)
+	}
+	err := h.Publish(t.Context(), aJob(jobs.Request{Query: "a=\r\nHost: evil.example"}))
+	wantPermanent(t, "query with a line break", err, "request.query: is not a valid URL query; encode it, for instance a=b&c=d%20e")
+	if n := len(a.requests()); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
 // wantPermanent checks for a failure that no retry answers.
 func wantPermanent(t *testing.T, what string, err error, want string) {
 	t.Helper()

@@ -12,12 +12,12 @@ package hint
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/ratelimit"
 )
 
 // Longest is the maximum of waits. Callers clamp to their own maximum.
@@ -42,43 +42,12 @@ type Hint struct {
 }
 
 // Budget is the remaining budget of a limit.
-type Budget struct {
-	Remaining int `json:"remaining" doc:"Calls that are left." example:"7"`
-	// Reset is how long from the answer on the window lasts. A budget without it is not used.
-	Reset time.Duration `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
-	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
-	// Name tells several limits of an API apart, such as a policy's or "hour".
-	Name string `json:"-"`
-	// Also are the other limits that the answer announced, beginning with the one with the fewest calls
-	// left; at most 3.
-	Also []Budget `json:"-"`
-	// Scope is the scope of the limit. An Outcome of package breaker has it by WithScope.
-	Scope Scope `json:"-"`
-}
-
-// MarshalJSON writes Reset in milliseconds, rounded up to 1.
-func (b Budget) MarshalJSON() ([]byte, error) {
-	type fields Budget // without this method
-	if b.Reset > 0 {
-		b.Reset = max(1, b.Reset/time.Millisecond)
-	}
-	return json.Marshal(fields(b))
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (b *Budget) UnmarshalJSON(data []byte) error {
-	type fields Budget
-	if err := json.Unmarshal(data, (*fields)(b)); err != nil {
-		return fmt.Errorf("budget: %w", err)
-	}
-	b.Reset *= 1e6 // it was in ms
-	return nil
-}
+type Budget = ratelimit.Budget
 
 // tighter reports whether b limits calls more than another, which may be nil: a budget
 // without a reset cannot be metered, and of two the one with fewer calls, or for longer,
 // binds.
-func (b *Budget) tighter(than *Budget) bool {
+func tighter(b, than *Budget) bool {
 	switch {
 	case than == nil:
 		return true
@@ -98,9 +67,9 @@ func several(all []Budget) *Budget {
 	}
 	slices.SortStableFunc(all, func(a, b Budget) int {
 		switch {
-		case a.tighter(&b):
+		case tighter(&a, &b):
 			return -1
-		case b.tighter(&a):
+		case tighter(&b, &a):
 			return 1
 		}
 		return 0
@@ -122,16 +91,19 @@ func several(all []Budget) *Budget {
 const maxBudgets = 4
 
 // Scope is the scope of a limit.
-type Scope string
+type Scope = ratelimit.Scope
 
 // The scopes of a limit.
 const (
-	ScopeUnknown Scope = ""
+	ScopeUnknown = ratelimit.ScopeUnknown
 	// ScopeUser is the limit of the caller's credentials.
-	ScopeUser Scope = "user"
+	ScopeUser = ratelimit.ScopeUser
 	// ScopeGlobal is a limit of all callers together.
-	ScopeGlobal Scope = "global"
+	ScopeGlobal = ratelimit.ScopeGlobal
 )
+
+// RateLimitedError says that an API refused a call because of its limit.
+type RateLimitedError = ratelimit.RateLimitedError
 
 // Answer is what a Dialect reads.
 type Answer struct {
@@ -226,7 +198,7 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 			continue
 		}
 		b := Budget{Remaining: got.Budget.Remaining, Reset: min(max(0, got.Budget.Reset), Longest), Limit: max(0, got.Budget.Limit), Name: got.Budget.Name, Also: got.Budget.Also}
-		if b.tighter(out.Budget) {
+		if tighter(&b, out.Budget) {
 			out.Budget = &b
 			if out.Wait == 0 {
 				out.Dialect = d.Name

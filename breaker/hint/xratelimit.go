@@ -15,7 +15,7 @@ var XRateLimit = Dialect{Name: "x-ratelimit", Read: func(a Answer) Hint {
 	for _, f := range &xFields {
 		got := f.read(a)
 		out.Wait = max(out.Wait, got.Wait)
-		if got.Budget != nil && got.Budget.tighter(out.Budget) {
+		if got.Budget != nil && tighter(got.Budget, out.Budget) {
 			out.Budget = got.Budget
 		}
 	}

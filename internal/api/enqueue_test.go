@@ -157,7 +157,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		},
 		"a header's name with a break": {
 			kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A: b\r\nX-Evil":"1"}}}`, status: 422,
-			errors: field("body.request.headers", `"X-A: b\r\nX-Evil" is no header name`),
+			errors: field("body.request.headers", `"X-A: b\r\nX-Evil" is not a header name`),
 		},
 		"a token of another": {
 			kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"authorization":"Bearer x"}}}`, status: 422,

@@ -20,6 +20,7 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/dashboard"
 	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
@@ -103,14 +104,14 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 		jobs.WithNamespace(cfg.RedisNamespace),
 		jobs.WithLimits(Limits(cfg)),
 		jobs.WithDestinations(names...),
-		jobs.WithCheck(checkOf(cfg)),
+		jobs.WithCheck(CheckOf(cfg)),
 		jobs.WithRetention(cfg.JobRetention),
 		jobs.WithLogger(log),
 	)...)
 }
 
-// checkOf returns what cfg knows of the jobs that its destinations accept.
-func checkOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
+// CheckOf returns a check of jobs by what HTTP destinations can send and cfg knows of its own.
+func CheckOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
 	type rules struct {
 		keys          *regexp.Regexp
 		needsKey      bool
@@ -128,11 +129,12 @@ func checkOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
 		}
 		of[d.Name] = r
 	}
-	return func(s *jobs.Spec) (problems []jobs.FieldError) {
+	return func(s *jobs.Spec) []jobs.FieldError {
+		problems := httpjob.Check(s)
 		r, known := of[s.Destination]
 		switch {
 		case !known:
-			return nil
+			return problems
 		case s.Key == "" && r.needsKey:
 			problems = append(problems, jobs.FieldError{Field: "key", Message: "is missing; the URL of destination " + s.Destination + " holds {key}"})
 		case s.Key != "" && r.keys != nil && !r.keys.MatchString(s.Key):

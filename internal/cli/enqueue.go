@@ -162,7 +162,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		bad("--retry", err)
 	}
 	var invalid *jobs.ValidationError
-	if err := spec.Validate(app.Limits(cfg)); errors.As(err, &invalid) {
+	if err := spec.Validate(app.Limits(cfg), app.CheckOf(cfg)); errors.As(err, &invalid) {
 		wrong = append(wrong, invalid.Fields...)
 	} else if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)

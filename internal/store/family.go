@@ -345,3 +345,19 @@ func undelivered(ctx context.Context, rdb redis.UniversalClient, queue string, s
 	}
 	return out, nil
 }
+
+// ParentNamed returns the id of a parent by its id or by the end of it after a colon.
+func ParentNamed(after []string, name string) (id string, ok bool) {
+	if slices.Contains(after, name) {
+		return name, true
+	}
+	for _, parent := range after {
+		if strings.HasSuffix(parent, ":"+name) {
+			if id != "" && id != parent {
+				return "", false
+			}
+			id = parent
+		}
+	}
+	return id, id != ""
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -25,7 +26,7 @@ func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 		panic("publishertest: new job: the spec is nil; make one with jobs.New")
 	}
 	unbounded := jobs.Limits{MaxPayloadBytes: math.MaxInt, RetryMaxRetries: math.MaxInt, RetryMaxDelay: math.MaxInt64}
-	if err := spec.Validate(unbounded); err != nil {
+	if err := spec.Validate(unbounded, httpjob.Check); err != nil {
 		panic(fmt.Sprintf("publishertest: new job: %v", err))
 	}
 	job := &jobs.Job{

@@ -1,4 +1,4 @@
-package jobs
+package httpjob
 
 import (
 	"bytes"
@@ -17,49 +17,23 @@ import (
 	"unicode"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/jobs"
 )
-
-// Encoding is how the payload of a job becomes the body of its call.
-type Encoding string
-
-// The encodings.
-const (
-	// EncodingJSON sends the payload as it is. It is the default.
-	EncodingJSON Encoding = "json"
-	// EncodingForm sends an object as application/x-www-form-urlencoded. Its values are
-	// strings, numbers, true or false, or lists of them.
-	EncodingForm Encoding = "form"
-	// EncodingMultipart sends an object as multipart/form-data. Its values are those of
-	// EncodingForm or files, in the JSON of File.
-	EncodingMultipart Encoding = "multipart"
-	// EncodingRaw sends the content of a File, or a string as text/plain.
-	EncodingRaw Encoding = "raw"
-)
-
-// File is a file in a payload with EncodingMultipart, or the body of EncodingRaw.
-type File struct {
-	// Filename of the part. Without it the part is a field that has a ContentType.
-	Filename string `json:"filename,omitempty"`
-	// ContentType of the content. Default application/octet-stream, and none for a part
-	// without a Filename.
-	ContentType string `json:"content_type,omitempty"`
-	// Content is base64 in JSON.
-	Content []byte `json:"base64"`
-}
 
 const octetStream = "application/octet-stream"
 
 // maxFormValues bounds the values of a form.
 const maxFormValues = 1000
 
-// Body returns the body of the job's call, and its content type: the payload in the encoding of
+// Body returns the body of a job's call, and its content type: the payload in the encoding of
 // the request. It is the same for each call of the job: fields are in the order of their names,
-// those of a multipart form before its files. The error is a *ValidationError.
-func (j *Job) Body() (body []byte, contentType string, err error) {
+// those of a multipart form before its files. The error is a *jobs.ValidationError.
+func Body(j *jobs.Job) (body []byte, contentType string, err error) {
 	switch j.Request.Encoding {
-	case "", EncodingJSON:
+	case "", jobs.EncodingJSON:
 		return j.Payload, "application/json", nil
-	case EncodingForm:
+	case jobs.EncodingForm:
 		var values []formValue
 		if values, err = formValues(j.Payload, false); err == nil {
 			form := url.Values{}
@@ -68,30 +42,29 @@ func (j *Job) Body() (body []byte, contentType string, err error) {
 			}
 			return []byte(form.Encode()), "application/x-www-form-urlencoded", nil
 		}
-	case EncodingMultipart:
+	case jobs.EncodingMultipart:
 		var values []formValue
 		if values, err = formValues(j.Payload, true); err == nil {
 			return multipartBody(values, boundary(j.ID, j.Payload))
 		}
-	case EncodingRaw:
-		var f *File
+	case jobs.EncodingRaw:
+		var f *jobs.File
 		if f, err = rawContent(j.Payload); err == nil {
 			return f.Content, cmp.Or(f.ContentType, octetStream), nil
 		}
 	default:
-		return nil, "", j.Request.Validate()
+		return nil, "", Validate(&j.Request)
 	}
-	return nil, "", &ValidationError{Fields: []FieldError{{"payload", err.Error()}}}
+	return nil, "", &jobs.ValidationError{Fields: []jobs.FieldError{{Field: "payload", Message: err.Error()}}}
 }
 
-// bodyProblem returns the problem of a payload, which is valid JSON, with an encoding; "" if it
-// has none.
-func bodyProblem(encoding Encoding, payload []byte) string {
+// bodyProblem returns the problem of a payload, which is valid JSON, with an encoding, or "".
+func bodyProblem(encoding jobs.Encoding, payload []byte) string {
 	var err error
 	switch encoding {
-	case EncodingForm, EncodingMultipart:
-		_, err = formValues(payload, encoding == EncodingMultipart)
-	case EncodingRaw:
+	case jobs.EncodingForm, jobs.EncodingMultipart:
+		_, err = formValues(payload, encoding == jobs.EncodingMultipart)
+	case jobs.EncodingRaw:
 		_, err = rawContent(payload)
 	}
 	if err != nil {
@@ -103,14 +76,14 @@ func bodyProblem(encoding Encoding, payload []byte) string {
 // formValue is a value of a form: text, or a file.
 type formValue struct {
 	name, text string
-	file       *File
+	file       *jobs.File
 }
 
 // formValues returns the values of a form in the order in which they are sent.
 func formValues(payload []byte, files bool) ([]formValue, error) {
-	kinds, encoding := "a string, a number, true or false", EncodingForm
+	kinds, encoding := "a string, a number, true or false", jobs.EncodingForm
 	if files {
-		kinds, encoding = kinds+`, or a file such as {"filename":"a.png","content_type":"image/png","base64":"…"}`, EncodingMultipart
+		kinds, encoding = kinds+`, or a file such as {"filename":"a.png","content_type":"image/png","base64":"…"}`, jobs.EncodingMultipart
 	}
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
@@ -203,8 +176,8 @@ func kindOf(value json.RawMessage) string {
 }
 
 // newFile decodes a file.
-func newFile(value json.RawMessage) (*File, error) {
-	var f File
+func newFile(value json.RawMessage) (*jobs.File, error) {
+	var f jobs.File
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
@@ -221,13 +194,13 @@ func newFile(value json.RawMessage) (*File, error) {
 	return &f, nil
 }
 
-// rawContent returns the content of a payload with EncodingRaw.
-func rawContent(payload []byte) (*File, error) {
+// rawContent returns the content of a payload with jobs.EncodingRaw.
+func rawContent(payload []byte) (*jobs.File, error) {
 	payload = bytes.TrimSpace(payload)
 	if len(payload) > 0 && payload[0] == '"' {
 		var text string
 		err := json.Unmarshal(payload, &text)
-		return &File{Content: []byte(text), ContentType: "text/plain; charset=utf-8"}, err
+		return &jobs.File{Content: []byte(text), ContentType: "text/plain; charset=utf-8"}, err
 	}
 	if len(payload) == 0 || payload[0] != '{' {
 		return nil, errors.New(`is not a string or an object; with the encoding raw it is one of them, such as {"content_type":"image/png","base64":"…"}`)
@@ -246,7 +219,7 @@ func multipartBody(values []formValue, boundary string) (body []byte, contentTyp
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
 	if err := w.SetBoundary(boundary); err != nil {
-		return nil, "", fmt.Errorf("jobs: body: %w", err)
+		return nil, "", fmt.Errorf("body: %w", err)
 	}
 	for _, v := range values {
 		header, content := textproto.MIMEHeader{}, []byte(v.text)
@@ -272,11 +245,11 @@ func multipartBody(values []formValue, boundary string) (body []byte, contentTyp
 			_, err = part.Write(content)
 		}
 		if err != nil {
-			return nil, "", fmt.Errorf("jobs: body: %w", err)
+			return nil, "", fmt.Errorf("body: %w", err)
 		}
 	}
 	if err := w.Close(); err != nil {
-		return nil, "", fmt.Errorf("jobs: body: %w", err)
+		return nil, "", fmt.Errorf("body: %w", err)
 	}
 	return b.Bytes(), w.FormDataContentType(), nil
 }

@@ -1,4 +1,4 @@
-package jobs
+package httpjob
 
 import (
 	"bytes"
@@ -14,7 +14,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/expression"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // maxExpressions bounds the expressions of one job: each takes some 10 µs to compile, and 1 µs if it is compiled.
@@ -33,13 +35,13 @@ var (
 
 func isTemplate(s string) bool { return strings.Contains(s, "{{") && template.MatchString(s) }
 
-// Resolved returns the job as an HTTP destination sends it: with the values of {{ expressions }}
+// Resolve returns a job as an HTTP destination sends it: with the values of {{ expressions }}
 // over the outputs of its parents in the request's path, query and headers and in the payload's
 // strings. In path and query they are escaped. A string that is one expression becomes its value;
 // in others it is text. Without parents or such expressions the job is returned as it is. Errors
 // name the field: a value is missing, or the payload has more than maxPayload bytes. When ctx ends
 // no further expression is evaluated, and the error wraps ctx.Err().
-func (j *Job) Resolved(ctx context.Context, maxPayload int) (*Job, error) {
+func Resolve(ctx context.Context, j *jobs.Job, maxPayload int) (*jobs.Job, error) {
 	if len(j.After) == 0 {
 		return j, nil
 	}
@@ -51,21 +53,10 @@ func (j *Job) Resolved(ctx context.Context, maxPayload int) (*Job, error) {
 	return &out, nil
 }
 
-// checkTemplates reports expressions that cannot be compiled, and returns the request with a
-// letter in place of each expression.
-func (s *Spec) checkTemplates(bad func(string, string, ...any)) Request {
-	r := resolver{after: s.After}
-	out, _ := r.resolve(s.Request, s.Payload)
-	if r.err != nil {
-		bad(r.field, "%s", r.problem)
-	}
-	return out
-}
-
 // resolver replaces expressions by their values.
 type resolver struct {
 	after   []string
-	parents map[string]Parent
+	parents map[string]jobs.Parent
 	// ended returns an error when the evaluation must end; nil: the expressions are only compiled.
 	ended      func() error
 	maxPayload int
@@ -82,17 +73,17 @@ func (r *resolver) fail(field, problem string) {
 	}
 }
 
-func (r *resolver) resolve(q Request, payload json.RawMessage) (Request, json.RawMessage) {
-	q.Path = r.text("request.path", q.Path, maxPathBytes, func(s string) (string, error) {
+func (r *resolver) resolve(q jobs.Request, payload json.RawMessage) (jobs.Request, json.RawMessage) {
+	q.Path = r.text("request.path", q.Path, store.MaxPathBytes, func(s string) (string, error) {
 		if s == "" {
 			return "", errors.New("the value is empty, which a path must not be")
 		}
 		return url.PathEscape(s), nil
 	})
-	q.Query = r.text("request.query", q.Query, maxQueryBytes, func(s string) (string, error) { return url.QueryEscape(s), nil })
+	q.Query = r.text("request.query", q.Query, store.MaxQueryBytes, func(s string) (string, error) { return url.QueryEscape(s), nil })
 	cloned := false
 	for _, name := range slices.Sorted(maps.Keys(q.Headers)) {
-		value := r.text("request.headers", q.Headers[name], maxHeaderBytes, func(s string) (string, error) { return s, nil })
+		value := r.text("request.headers", q.Headers[name], store.MaxHeaderBytes, func(s string) (string, error) { return s, nil })
 		if value != q.Headers[name] {
 			if !cloned {
 				q.Headers, cloned = maps.Clone(q.Headers), true
@@ -237,7 +228,7 @@ func (r *resolver) compile(field, s string) *expression.Template {
 		return nil
 	}
 	for _, name := range t.Members() {
-		if _, ok := parentOf(r.after, name); !ok {
+		if _, ok := store.ParentNamed(r.after, name); !ok {
 			r.fail(field, fmt.Sprintf("%q: the job has no parent %q; its parents: %s", clip(s), clip(name), text.Cut(strings.Join(r.after, ", "), 300)))
 			return nil
 		}
@@ -272,7 +263,7 @@ func (r *resolver) about(p *expression.Program, err error) error {
 	}
 	source := strings.TrimSpace(p.Source())
 	for _, name := range p.Members() {
-		id, ok := parentOf(r.after, name)
+		id, ok := store.ParentNamed(r.after, name)
 		switch found := r.parents[id]; {
 		case !ok || found.Output != nil:
 		case found.Problem != "":
@@ -286,7 +277,7 @@ func (r *resolver) about(p *expression.Program, err error) error {
 
 // output is the output of a parent, by its id or the end of it after a colon; nil without one.
 func (r *resolver) output(name string) (any, error) {
-	id, _ := parentOf(r.after, name)
+	id, _ := store.ParentNamed(r.after, name)
 	if v, ok := r.outputs[id]; ok || r.parents[id].Output == nil {
 		return v, nil
 	}

@@ -1,4 +1,4 @@
-package jobs_test
+package httpjob_test
 
 import (
 	"errors"
@@ -11,15 +11,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // bodyOf returns the body that a job with the payload gets, checked as at an enqueue.
 func bodyOf(t *testing.T, e jobs.Encoding, payload string) (body, contentType string, err error) {
 	t.Helper()
-	invalid := jobs.New("d", []byte(payload), jobs.Encode(e)).Validate(jobs.Limits{MaxPayloadBytes: 1 << 20})
+	invalid := jobs.New("d", []byte(payload), jobs.Encode(e)).Validate(jobs.Limits{MaxPayloadBytes: 1 << 20}, httpjob.Check)
 	j := &jobs.Job{ID: "job-1", Payload: []byte(payload), Request: jobs.Request{Encoding: e}}
-	b, contentType, err := j.Body()
+	b, contentType, err := httpjob.Body(j)
 	if (invalid == nil) != (err == nil) {
 		t.Errorf("%s of %.100s: enqueue %v, call %v", e, payload, invalid, err)
 	}
@@ -137,12 +138,12 @@ func TestRequestsAreRefused(t *testing.T) {
 		`request.headers: content-type is set by the encoding multipart; leave it out`:                   {Encoding: jobs.EncodingMultipart, Headers: map[string]string{"content-type": "a/b"}},
 		`request.method: "` + strings.Repeat("M", 33) + `" is not an HTTP method; write one such as PUT`: {Method: strings.Repeat("M", 33)},
 	} {
-		if err := r.Validate(); err == nil || err.Error() != want {
+		if err := httpjob.Validate(&r); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", r, err, want)
 		}
 	}
 	for _, r := range []jobs.Request{{Method: "PROPFIND"}, {Method: "DELETE", TimeoutSecs: 86400}, {Encoding: jobs.EncodingRaw, Headers: map[string]string{"Content-Type": "text/csv"}}} {
-		if err := r.Validate(); err != nil {
+		if err := httpjob.Validate(&r); err != nil {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package jobs_test
+package httpjob_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -75,7 +76,7 @@ func TestResolved(t *testing.T) {
 			}
 			in := childOf(tc.request, tc.payload, outputs)
 			before := in.Clone()
-			got, err := in.Resolved(t.Context(), 1000)
+			got, err := httpjob.Resolve(t.Context(), in, 1000)
 			if diff := cmp.Diff(before, in); diff != "" {
 				t.Errorf("the job changed (-before +after):\n%s", diff)
 			}
@@ -100,11 +101,11 @@ func TestResolved(t *testing.T) {
 	for _, request := range []jobs.Request{
 		{Path: "/a/{{ parents.upload.dir }}"}, {Headers: map[string]string{"X-A": "{{ parents.upload.line }}"}},
 	} {
-		got, err := childOf(request, "null", outputs).Resolved(t.Context(), 1000)
+		got, err := httpjob.Resolve(t.Context(), childOf(request, "null", outputs), 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := got.Request.Validate(); err == nil {
+		if err := httpjob.Validate(&got.Request); err == nil {
 			t.Errorf("%+v is sent", got.Request)
 		}
 	}
@@ -112,13 +113,13 @@ func TestResolved(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, j := range []*jobs.Job{childOf(jobs.Request{Query: "a=" + item}, "null", outputs), childOf(jobs.Request{}, `"`+item+`"`, outputs)} {
-		if got, err := j.Resolved(ended, 1000); !errors.Is(err, context.Canceled) {
+		if got, err := httpjob.Resolve(ended, j, 1000); !errors.Is(err, context.Canceled) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	// A job without parents is sent as it is.
 	plain := &jobs.Job{Payload: json.RawMessage(`"` + item + `"`), Request: jobs.Request{Query: "a=" + item}}
-	if got, err := plain.Resolved(t.Context(), 1); got != plain || err != nil {
+	if got, err := httpjob.Resolve(t.Context(), plain, 1); got != plain || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -148,7 +149,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := tc.spec.Validate(jobs.Limits{})
+			err := tc.spec.Validate(jobs.Limits{}, httpjob.Check)
 			if got := errorText(err); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
