@@ -64,7 +64,7 @@ func ExampleScope() {
 	}
 	err := publish(context.Background(), &jobs.Job{Key: "alice"})
 	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok {
-		fmt.Println(ratelimit.Scope, limited.RetryAfter)
+		fmt.Println(limited.Scope, limited.RetryAfter)
 	}
 	fmt.Println(err)
 	// Output:

@@ -33,7 +33,7 @@ func refusedAtOnce(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
 	refused(t, a, h, r)
 	spec := jobs.New("d", nil)
 	spec.Request = r
-	if err := spec.Validate(jobs.Limits{}); !errors.Is(err, jobs.ErrInvalid) {
+	if err := spec.Validate(jobs.Limits{}, publisher.CheckRequest); !errors.Is(err, jobs.ErrInvalid) {
 		t.Errorf("%+v is accepted: %v", r, err)
 	}
 }

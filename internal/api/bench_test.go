@@ -19,6 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
 )
 
 // web is the client of all tests.
@@ -80,7 +81,7 @@ func newBench(t testing.TB, with ...setup) *bench {
 	b := &bench{redis: redistest.Start(t, s.redis...), log: &logged{}}
 	b.rdb = b.redis.Client(t)
 	var err error
-	if b.client, err = jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "stock"), jobs.WithLimits(s.limits)); err != nil {
+	if b.client, err = jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "stock"), jobs.WithLimits(s.limits), jobs.WithCheck(publisher.CheckRequest)); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(b.log, nil))

@@ -44,7 +44,7 @@ func (f *fleet) incidents() []incident {
 			i++
 		}
 		if i == len(out) {
-			if after++; after > 2 { // fewer open nothing once a limit is learned
+			if after++; after > 5 { // fewer open nothing once a limit is learned
 				f.t.Errorf("call %d was refused at %s, after the last incident", r.N, r.At)
 				break
 			}

@@ -48,8 +48,7 @@ func Check(s *jobs.Spec) []jobs.FieldError {
 // destination checks it before each call, because other programs can write records.
 func Validate(r *jobs.Request) error {
 	var found problems
-	var invalid *jobs.ValidationError
-	if errors.As(r.Validate(), &invalid) {
+	if invalid, ok := errors.AsType[*jobs.ValidationError](r.Validate()); ok {
 		found = invalid.Fields
 	}
 	if found.inRequest(r); len(found) == 0 {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -64,7 +65,7 @@ func Complete(err error, spec *jobs.Spec, limits jobs.Limits) error {
 	if !ok {
 		return err
 	}
-	invalid, ok := errors.AsType[*jobs.ValidationError](spec.Validate(limits))
+	invalid, ok := errors.AsType[*jobs.ValidationError](spec.Validate(limits, httpjob.Check))
 	if !ok {
 		return err
 	}
