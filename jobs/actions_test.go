@@ -67,9 +67,8 @@ func TestActions(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %s", a, l.name), func(t *testing.T) {
 				t.Parallel()
-				ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
-					testAction(t, benchOn(t, rdb), l, a, want)
-				})
+				rdb := server.Client(t)
+				testAction(t, benchOn(t, rdb), l, a, want)
 			})
 		}
 	}

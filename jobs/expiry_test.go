@@ -93,36 +93,35 @@ func TestExpiredJobsAreSeenAsExpired(t *testing.T) {
 		for look, see := range looks {
 			t.Run(state.name+", "+look, func(t *testing.T) {
 				t.Parallel()
-				ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
-					b := benchOn(t, rdb)
-					job := state.make(b, jobs.TTL(hour), jobs.Batch(b.dest))
-					b.overdue(job)
-					before := time.Now().UTC().Truncate(time.Millisecond)
-					if got := see(b, job); got != jobs.Expired {
-						t.Errorf("seen as %q", got)
+				rdb := server.Client(t)
+				b := benchOn(t, rdb)
+				job := state.make(b, jobs.TTL(hour), jobs.Batch(b.dest))
+				b.overdue(job)
+				before := time.Now().UTC().Truncate(time.Millisecond)
+				if got := see(b, job); got != jobs.Expired {
+					t.Errorf("seen as %q", got)
+				}
+				got := b.get(job.ID)
+				if got.Status != jobs.Expired || got.MarkedExpiredAt == nil || got.MarkedExpiredAt.Before(before) ||
+					got.EndedAt == nil || got.NextRetryAt != nil || got.CompletedAt != nil || got.LastError != "" {
+					t.Errorf("expired job %+v", got)
+				}
+				h := b.history(job.ID)
+				want := jobs.HistoryEntry{Version: len(h), At: h[len(h)-1].At, Status: jobs.Expired, Event: "expired", Detail: state.while}
+				if diff := cmp.Diff(want, h[len(h)-1]); diff != "" {
+					t.Errorf("last entry (-want +got):\n%s", diff)
+				}
+				for _, s := range jobs.Statuses {
+					if listed := statusIn(b.list(filter(b.dest, s)).Items, job.ID); (listed != "") != (s == jobs.Expired) {
+						t.Errorf("the list of %s has it as %q", s, listed)
 					}
-					got := b.get(job.ID)
-					if got.Status != jobs.Expired || got.MarkedExpiredAt == nil || got.MarkedExpiredAt.Before(before) ||
-						got.EndedAt == nil || got.NextRetryAt != nil || got.CompletedAt != nil || got.LastError != "" {
-						t.Errorf("expired job %+v", got)
-					}
-					h := b.history(job.ID)
-					want := jobs.HistoryEntry{Version: len(h), At: h[len(h)-1].At, Status: jobs.Expired, Event: "expired", Detail: state.while}
-					if diff := cmp.Diff(want, h[len(h)-1]); diff != "" {
-						t.Errorf("last entry (-want +got):\n%s", diff)
-					}
-					for _, s := range jobs.Statuses {
-						if listed := statusIn(b.list(filter(b.dest, s)).Items, job.ID); (listed != "") != (s == jobs.Expired) {
-							t.Errorf("the list of %s has it as %q", s, listed)
-						}
-					}
-					if got := b.stats().Counts[jobs.Expired]; got != 1 {
-						t.Errorf("stats count %d expired jobs", got)
-					}
-					if err := b.Retry(ctx, job.ID); !errors.Is(err, jobs.ErrStatus) {
-						t.Errorf("retry: %v", err)
-					}
-				})
+				}
+				if got := b.stats().Counts[jobs.Expired]; got != 1 {
+					t.Errorf("stats count %d expired jobs", got)
+				}
+				if err := b.Retry(ctx, job.ID); !errors.Is(err, jobs.ErrStatus) {
+					t.Errorf("retry: %v", err)
+				}
 			})
 		}
 	}
@@ -173,35 +172,4 @@ func TestARunningJobDoesNotExpire(t *testing.T) {
 	if got := b.get(job.ID); got.Status != jobs.Completed || got.MarkedExpiredAt != nil {
 		t.Errorf("it is %+v", got)
 	}
-}
-
-// The time passes by itself, also that of a job that had a place in the queue: the
-// id that stays there keeps nobody from the jobs behind it.
-func TestExpiryWithTime(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		job := b.enqueue(jobs.TTL(50 * time.Millisecond))
-		next := b.enqueue()
-		redistest.Eventually(t, "the job is expired", func() bool { return b.get(job.ID).Status == jobs.Expired })
-		if early := job.ExpiresAt.Sub(*b.get(job.ID).MarkedExpiredAt); early > 0 {
-			t.Errorf("expired %s early", early)
-		}
-		if diff := cmp.Diff([]string{next.ID}, idsOf(b.list(filter(b.dest, jobs.Pending)).Items)); diff != "" {
-			t.Errorf("pending jobs (-want +got):\n%s", diff)
-		}
-		if got := b.stats(); got.Counts[jobs.Pending] != 1 || got.Backlog != 1 || got.Counts[jobs.Expired] != 1 || got.OldestPendingAt == nil {
-			t.Errorf("stats %+v", got)
-		}
-		if got := b.ghosts(b.queue()); got != 1 || len(b.waiting(b.queue())) != 2 {
-			t.Errorf("%d ghosts in %v", got, b.waiting(b.queue()))
-		}
-		b.dequeueGhosts()
-		if diff := cmp.Diff([]string{next.ID}, b.waiting(b.queue())); diff != "" || b.ghosts(b.queue()) != 0 {
-			t.Errorf("%d ghosts, queue after a fetch (-want +got):\n%s", b.ghosts(b.queue()), diff)
-		}
-		if got := b.stats(); got.Counts[jobs.Pending] != 1 {
-			t.Errorf("stats %+v", got)
-		}
-	})
 }

@@ -166,19 +166,6 @@ func TestDeathWhileChildrenAreTold(t *testing.T) {
 	}
 }
 
-// What a worker left undone is done by whoever cancels anything in the queue next.
-func TestNextActionTellsChildren(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	other := benchOn(t, b.rdb)
-	parent, unrelated := b.enqueue(), b.enqueue()
-	child := other.enqueue(jobs.After(parent.ID))
-	b.run(parent, store.StateCompleted) // and the worker died
-	b.wantStatus(child, jobs.Waiting)
-	b.must(b.Cancel(context.Background(), unrelated.ID))
-	b.wantStatus(child, jobs.Pending)
-}
-
 // Whoever cancels may die at any point: once the job is cancelled its children are
 // too, in the end.
 func TestDeathInACancel(t *testing.T) {

@@ -3,9 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -49,28 +47,27 @@ func TestParentsThatHaveEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
-				b, other := benchOn(t, rdb), benchOn(t, rdb)
-				var parents []*jobs.Job
-				for _, way := range tc.parents {
-					parents = append(parents, way(other))
-				}
-				job := b.enqueue(append(tc.opts, jobs.After(idsOf(parents)...))...)
-				if job.Status != tc.want {
-					t.Errorf("the enqueue says %s, want %s", job.Status, tc.want)
-				}
-				if diff := cmp.Diff(job, b.get(job.ID)); diff != "" {
-					t.Errorf("(-enqueued +looked up):\n%s", diff)
-				}
-				if tc.want == jobs.Cancelled {
-					b.wantCancelled(job, "parent "+parents[0].ID+" "+tc.reason)
-				}
-				inQueue := slices.Contains(b.waiting(queueOf(job)), job.ID)
-				if want := tc.want == jobs.Pending && job.AvailableAt.Before(time.Now().Add(time.Minute)); inQueue != want {
-					t.Errorf("in the queue: %t", inQueue)
-				}
-				b.history(job.ID)
-			})
+			rdb := server.Client(t)
+			b, other := benchOn(t, rdb), benchOn(t, rdb)
+			var parents []*jobs.Job
+			for _, way := range tc.parents {
+				parents = append(parents, way(other))
+			}
+			job := b.enqueue(append(tc.opts, jobs.After(idsOf(parents)...))...)
+			if job.Status != tc.want {
+				t.Errorf("the enqueue says %s, want %s", job.Status, tc.want)
+			}
+			if diff := cmp.Diff(job, b.get(job.ID)); diff != "" {
+				t.Errorf("(-enqueued +looked up):\n%s", diff)
+			}
+			if tc.want == jobs.Cancelled {
+				b.wantCancelled(job, "parent "+parents[0].ID+" "+tc.reason)
+			}
+			inQueue := slices.Contains(b.waiting(queueOf(job)), job.ID)
+			if want := tc.want == jobs.Pending && job.AvailableAt.Before(time.Now().Add(time.Minute)); inQueue != want {
+				t.Errorf("in the queue: %t", inQueue)
+			}
+			b.history(job.ID)
 		})
 	}
 }
@@ -139,62 +136,6 @@ func TestAfterIsValidated(t *testing.T) {
 	}
 	b.complete(parent)
 	b.wantStatus(child, jobs.Pending)
-}
-
-// Families enqueued in one call, in the order of their generations, also where the
-// call is large.
-func TestEnqueueManyWithFamilies(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b, other := benchOn(t, rdb), benchOn(t, rdb)
-		both := benchOn(t, rdb, jobs.WithDestinations(b.dest, other.dest))
-		job := func(name string, dest string, after ...string) *jobs.Spec {
-			for i := range after {
-				after[i] = b.dest + after[i]
-			}
-			return jobs.New(dest, name, jobs.ID(b.dest+name), jobs.After(after...))
-		}
-		// A diamond, and a chain that hangs on it; unrelated jobs stand between them.
-		specs := []*jobs.Spec{
-			job("top", b.dest), job("left", b.dest, "top"), job("right", other.dest, "top"),
-			job("bottom", b.dest, "left", "right"), job("tail", other.dest, "bottom"),
-		}
-		for range 1100 {
-			specs = slices.Insert(specs, 3, jobs.New(b.dest, "other"))
-		}
-		results, err := both.EnqueueMany(context.Background(), specs)
-		b.must(err)
-		named := map[string]*jobs.Job{}
-		for i, r := range results {
-			if r.Err != nil {
-				t.Fatalf("result %d: %v", i, r.Err)
-			}
-			if name := strings.Trim(string(r.Job.Payload), `"`); name != "other" {
-				named[name] = r.Job
-			}
-		}
-		statuses := func() string {
-			var out []string
-			for _, name := range []string{"top", "left", "right", "bottom", "tail"} {
-				out = append(out, fmt.Sprint(name, " ", b.get(named[name].ID).Status))
-			}
-			return strings.Join(out, ", ")
-		}
-		for _, step := range []struct{ complete, want string }{
-			{"", "top pending, left waiting, right waiting, bottom waiting, tail waiting"},
-			{"top", "top completed, left pending, right pending, bottom waiting, tail waiting"},
-			{"right", "top completed, left pending, right completed, bottom waiting, tail waiting"},
-			{"left", "top completed, left completed, right completed, bottom pending, tail waiting"},
-			{"bottom", "top completed, left completed, right completed, bottom completed, tail pending"},
-		} {
-			if step.complete != "" {
-				b.complete(named[step.complete])
-			}
-			if got := statuses(); got != step.want {
-				t.Errorf("after %q: %s\nwant %s", step.complete, got, step.want)
-			}
-		}
-	})
 }
 
 // An id that exists is answered with the job that has it, whatever parents the new

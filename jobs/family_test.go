@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -117,66 +116,31 @@ func TestParentThatDoesNotComplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
-				b, other := benchOn(t, rdb), benchOn(t, rdb)
-				parent, late := b.enqueue(), b.enqueue(jobs.Delay(hour))
-				children := []*jobs.Job{
-					b.enqueue(jobs.After(parent.ID)),
-					other.enqueue(jobs.After(parent.ID), jobs.Prioritize(jobs.PriorityLow)),
-					b.enqueue(jobs.After(late.ID, parent.ID), jobs.Delay(2*hour)),
-				}
-				paused := other.enqueue(jobs.After(parent.ID))
-				b.must(b.Pause(ctx, paused.ID))
-				children = append(children, paused)
-				grandchild := b.enqueue(jobs.After(children[1].ID))
-				great := other.enqueue(jobs.After(grandchild.ID))
-				cousin := b.enqueue(jobs.After(late.ID))
-				tc.end(b, parent)
-				why := "parent " + parent.ID + " " + tc.reason
-				for _, c := range children {
-					b.wantCancelled(c, why)
-				}
-				b.wantCancelled(grandchild, "parent "+children[1].ID+" was cancelled: "+why)
-				b.wantCancelled(great, "parent "+grandchild.ID+" was cancelled: "+why)
-				b.wantStatus(cousin, jobs.Waiting)
-				b.wantStatus(late, jobs.Pending)
-			})
+			rdb := server.Client(t)
+			b, other := benchOn(t, rdb), benchOn(t, rdb)
+			parent, late := b.enqueue(), b.enqueue(jobs.Delay(hour))
+			children := []*jobs.Job{
+				b.enqueue(jobs.After(parent.ID)),
+				other.enqueue(jobs.After(parent.ID), jobs.Prioritize(jobs.PriorityLow)),
+				b.enqueue(jobs.After(late.ID, parent.ID), jobs.Delay(2*hour)),
+			}
+			paused := other.enqueue(jobs.After(parent.ID))
+			b.must(b.Pause(ctx, paused.ID))
+			children = append(children, paused)
+			grandchild := b.enqueue(jobs.After(children[1].ID))
+			great := other.enqueue(jobs.After(grandchild.ID))
+			cousin := b.enqueue(jobs.After(late.ID))
+			tc.end(b, parent)
+			why := "parent " + parent.ID + " " + tc.reason
+			for _, c := range children {
+				b.wantCancelled(c, why)
+			}
+			b.wantCancelled(grandchild, "parent "+children[1].ID+" was cancelled: "+why)
+			b.wantCancelled(great, "parent "+grandchild.ID+" was cancelled: "+why)
+			b.wantStatus(cousin, jobs.Waiting)
+			b.wantStatus(late, jobs.Pending)
 		})
 	}
-}
-
-// A child can have a time of its own, before which it does not run though it was
-// released, and one after which it expires though it waits.
-func TestChildWithATime(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		parent := b.enqueue()
-		at := time.Now().Add(hour).Truncate(time.Millisecond).UTC()
-		scheduled := b.enqueue(jobs.After(parent.ID), jobs.At(at))
-		delayed := b.enqueue(jobs.After(parent.ID), jobs.Delay(hour))
-		passed := b.enqueue(jobs.After(parent.ID), jobs.Delay(time.Millisecond))
-		short := b.enqueue(jobs.After(parent.ID), jobs.TTL(time.Millisecond))
-		long := b.enqueue(jobs.After(parent.ID), jobs.TTL(hour), jobs.At(at))
-		grandchild := b.enqueue(jobs.After(short.ID))
-		redistest.Eventually(t, "the short one has expired", func() bool { return b.get(short.ID).Status == jobs.Expired })
-		b.wantCancelled(grandchild, "parent "+short.ID+" expired")
-		for _, j := range []*jobs.Job{scheduled, delayed, passed, long} {
-			b.wantStatus(j, jobs.Waiting)
-		}
-		b.complete(parent)
-		b.wantStatus(short, jobs.Expired)
-		for _, j := range []*jobs.Job{scheduled, delayed, long} {
-			got := b.get(j.ID)
-			score := rdb.ZScore(context.Background(), store.DueKey(b.queue()), j.ID).Val()
-			if got.Status != jobs.Pending || !got.AvailableAt.Equal(j.AvailableAt) || score != float64(j.AvailableAt.UnixMilli()) {
-				t.Errorf("released as %s, available at %s, due at %f; want %s", got.Status, got.AvailableAt, score, j.AvailableAt)
-			}
-		}
-		if diff := cmp.Diff([]string{passed.ID}, b.waiting(b.queue())); diff != "" {
-			t.Errorf("queue (-want +got):\n%s", diff)
-		}
-	})
 }
 
 // Retrying a failed parent does not revive its cancelled children. They can be

@@ -99,31 +99,3 @@ func TestHeldJobIsPending(t *testing.T) {
 		}
 	})
 }
-
-// A held job expires like any that waits, also where no worker runs.
-func TestHeldJobExpires(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		job := b.enqueue(jobs.Key("alice"), jobs.TTL(hour))
-		b.hold(1, time.Now().Add(hour))
-		b.overdue(job)
-		b.wantStatus(job, jobs.Expired)
-		if n := rdb.Exists(context.Background(), store.HeldKey(b.queue()), store.HeldIndexKey(b.queue())).Val(); n != 0 {
-			t.Errorf("%d indexes of held jobs are left", n)
-		}
-	})
-}
-
-// A job without a key costs what it did: the key of one with it is a field more.
-func TestKeyOnRecord(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		for id, want := range map[string]string{b.enqueue().ID: "", b.enqueue(jobs.Key("k")).ID: "k", b.enqueue(jobs.Key("k"), jobs.Delay(hour)).ID: "k"} {
-			if got := rdb.HGet(context.Background(), store.TaskKey(b.queue(), id), store.FieldKey).Val(); got != want {
-				t.Errorf("key on record %q, want %q", got, want)
-			}
-		}
-	})
-}

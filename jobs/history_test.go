@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -30,76 +29,6 @@ func told(entries []jobs.HistoryEntry) []string {
 		out = append(out, s)
 	}
 	return out
-}
-
-// A job that was published at its first call has a history though nothing was
-// written for it: its creation, start and end are those of the job.
-func TestHistoryOfAHealthyJob(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		job := b.enqueue()
-		if diff := cmp.Diff([]string{"1 pending created"}, told(b.history(job.ID))); diff != "" {
-			t.Errorf("pending (-want +got):\n%s", diff)
-		}
-		b.start(job)
-		if diff := cmp.Diff([]string{"1 pending created", "2 running started by w:1"}, told(b.history(job.ID))); diff != "" {
-			t.Errorf("running (-want +got):\n%s", diff)
-		}
-		b.finish(job, store.StateCompleted, time.Now(), store.FieldResponseStatus, 201, store.FieldResponseBody, "ok")
-		h := b.history(job.ID)
-		want := []string{"1 pending created", "2 running started by w:1", "3 completed completed: answered 201 by w:1"}
-		if diff := cmp.Diff(want, told(h)); diff != "" {
-			t.Errorf("completed (-want +got):\n%s", diff)
-		}
-		now := b.get(job.ID)
-		if !h[0].At.Equal(now.CreatedAt) || !h[1].At.Equal(*now.StartedAt) || !h[2].At.Equal(*now.CompletedAt) {
-			t.Errorf("times %+v of %+v", h, now)
-		}
-		if n := rdb.HExists(context.Background(), store.TaskKey(b.queue(), job.ID), store.FieldHistory).Val(); n {
-			t.Error("a history was written")
-		}
-	})
-}
-
-// What happened in the queue and what people did, in one sequence; what follows from
-// the record comes last, and disappears when it is not so any more.
-func TestHistoryOfALongLife(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		ctx := context.Background()
-		parent := b.enqueue()
-		job := b.enqueue(jobs.After(parent.ID), jobs.TTL(hour))
-		alice := jobs.By("alice")
-		b.must(b.Pause(ctx, job.ID, alice, jobs.Because("wait for it")))
-		b.must(b.Resume(ctx, job.ID, alice))
-		b.complete(parent)
-		b.must(b.Cancel(ctx, job.ID, jobs.Because("no \"need\"\nany more")))
-		b.must(b.Retry(ctx, job.ID, jobs.By("bob@example.com")))
-		b.start(job)
-		want := []string{
-			"1 waiting created: after " + parent.ID,
-			"2 paused paused: wait for it by alice",
-			"3 waiting resumed by alice",
-			"4 pending released: all parents completed",
-			"5 cancelled cancelled: no \"need\"\nany more",
-			"6 pending retried by bob@example.com",
-			"7 running started by w:1",
-		}
-		if diff := cmp.Diff(want, told(b.history(job.ID))); diff != "" {
-			t.Errorf("running (-want +got):\n%s", diff)
-		}
-		b.must(rdb.LRem(ctx, store.ActiveKey(b.queue()), 1, job.ID).Err())
-		b.must(rdb.RPush(ctx, store.PendingKey(b.queue()), job.ID).Err()) // its worker stopped and put it back
-		b.change(job, store.FieldState, store.StatePending)
-		b.overdue(job)
-		b.get(job.ID)
-		want[6] = "7 expired expired: while pending"
-		if diff := cmp.Diff(want, told(b.history(job.ID))); diff != "" {
-			t.Errorf("expired (-want +got):\n%s", diff)
-		}
-	})
 }
 
 // The first version and the last 99 others are kept, and what follows from the record

@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,13 +188,5 @@ func TestExpiredAt(t *testing.T) {
 		if got := j.ExpiredAt(at.Add(d)); got != want {
 			t.Errorf("%s after its expiry: %t", d, got)
 		}
-	}
-}
-
-func TestStatusesAreThoseOfTheContract(t *testing.T) {
-	t.Parallel()
-	want := []jobs.Status{"waiting", "pending", "running", "retry_pending", "paused", "completed", "failed", "cancelled", "expired"}
-	if !slices.Equal(jobs.Statuses, want) {
-		t.Errorf("statuses %v, want %v", jobs.Statuses, want)
 	}
 }

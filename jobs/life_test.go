@@ -12,40 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
-
-// ownRedises is [redistest.Both] with a server of the test's own, for tests with many
-// destinations: the more of them there are, the more a look for an id costs.
-func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, rdb redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, server.Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Embedded(t))
-	})
-}
-
-// onBoth runs a test of pages on a database and, with few jobs, on
-// the embedded Redis, where scripts take a hundred times as long. Those are the same on both,
-// so that pages of one size will do there.
-func onBoth(t *testing.T, embedded bool, test func(t *testing.T, b *bench, fewer int)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, newBench(t), 1)
-	})
-	if embedded {
-		t.Run("miniredis", func(t *testing.T) {
-			t.Parallel()
-			test(t, benchOn(t, redistest.Embedded(t)), 3)
-		})
-	}
-}
 
 func queueOf(j *jobs.Job) string {
 	return store.DefaultNamespace.Queue(j.Destination, store.Priority(j.Priority))

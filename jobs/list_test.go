@@ -111,26 +111,6 @@ func TestListByStatus(t *testing.T) {
 	})
 }
 
-// Ids without a record, and records that cannot be read, are passed over.
-func TestListPassesOverGhosts(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		ctx := context.Background()
-		b := benchOn(t, rdb)
-		a := b.enqueue().ID
-		b.must(rdb.LPush(ctx, store.PendingKey(b.queue()), "ghost").Err())
-		broken := b.enqueue().ID
-		b.must(rdb.HSet(ctx, store.TaskKey(b.queue(), broken), store.FieldMsg, "\xff").Err())
-		c := b.enqueue().ID
-		b.must(rdb.ZAdd(ctx, store.ScheduledKey(b.queue()), redis.Z{Score: 4e9, Member: "ghost2"}).Err())
-		o := filter(b.dest)
-		o.Limit = 1
-		if diff := cmp.Diff([]string{c, a}, slices.Concat(b.listAll(o, nil)...)); diff != "" {
-			t.Errorf("listed (-want +got):\n%s", diff)
-		}
-	})
-}
-
 // A filter without an index looks at a bounded number of jobs a page, in few
 // round trips, and finds all in the end.
 func TestListByKey(t *testing.T) {

@@ -60,37 +60,6 @@ func TestResumeKeepsThePlace(t *testing.T) {
 	})
 }
 
-// A job that waited for an instant when it was paused waits for the same one after
-// it was resumed.
-func TestResumeKeepsTheTime(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := benchOn(t, rdb)
-		for name, of := range map[string]func(*bench) *jobs.Job{
-			"scheduled": scheduled, "rescheduled": rescheduled, "retry_pending": retryPending,
-		} {
-			id := of(b).ID
-			before := b.get(id)
-			score := rdb.ZScore(context.Background(), store.DueKey(b.queue()), id).Val()
-			b.must(b.Pause(context.Background(), id))
-			paused := b.get(id)
-			if diff := cmp.Diff(before.NextRetryAt, paused.NextRetryAt); diff != "" || !paused.AvailableAt.Equal(before.AvailableAt) {
-				t.Errorf("%s: while paused available at %s, was %s; next retry (-before +paused):\n%s", name, paused.AvailableAt, before.AvailableAt, diff)
-			}
-			if n := rdb.ZScore(context.Background(), store.DueKey(b.queue()), id).Val(); n != 0 {
-				t.Errorf("%s: paused, and in the set as well", name)
-			}
-			b.must(b.Resume(context.Background(), id))
-			if diff := cmp.Diff(before, b.get(id)); diff != "" {
-				t.Errorf("%s (-before the pause +after it):\n%s", name, diff)
-			}
-			if got := rdb.ZScore(context.Background(), store.DueKey(b.queue()), id).Val(); got != score {
-				t.Errorf("%s: due at %f, was %f", name, got, score)
-			}
-		}
-	})
-}
-
 // A retried job begins anew: nothing is left of its failures, and it runs from the
 // back of the queue, by its own policy, however long ago it was to be scheduled.
 func TestRetryBeginsAnew(t *testing.T) {

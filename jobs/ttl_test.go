@@ -126,29 +126,6 @@ func TestExpiredAtOnce(t *testing.T) {
 	})
 }
 
-func TestMarkExpired(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := context.Background()
-	for _, opts := range [][]jobs.Option{nil, {jobs.TTL(hour)}} {
-		job := b.enqueue(opts...)
-		b.must(b.MarkExpired(ctx, job.ID, jobs.By("app")))
-		got := b.get(job.ID)
-		want := *job
-		want.Status, want.MarkedExpiredAt, want.EndedAt = jobs.Expired, got.EndedAt, got.EndedAt
-		if diff := cmp.Diff(&want, got); diff != "" || got.EndedAt == nil {
-			t.Errorf("marked (-want +got):\n%s", diff)
-		}
-		h := b.history(job.ID)
-		if e := h[1]; len(h) != 2 || e.Event != "expired" || e.Detail != "by hand, while pending" || e.By != "app" {
-			t.Errorf("history %+v", h)
-		}
-		if n := b.rdb.ZCard(ctx, store.ExpiryKey(b.queue())).Val(); n != 0 {
-			t.Errorf("%d jobs are to expire", n)
-		}
-	}
-}
-
 func TestTTLIsValidated(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
