@@ -129,7 +129,7 @@ func documentedDefault(v variable, override bool) string {
 // news.
 var (
 	counted   = regexp.MustCompile(`^(a whole number|a number|a duration)( of [a-z]+)?(, | (from)|$)`)
-	unbounded = regexp.MustCompile(`^([01](s|ms)? or more|true or false)$`)
+	unbounded = regexp.MustCompile(`^([01](s|ms)? or more|true or false|calls per time|one of .*|HTTP statuses .*|a mention|the name .*)$`)
 )
 
 func documentedValues(v variable) string {
