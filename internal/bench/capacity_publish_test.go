@@ -107,20 +107,13 @@ func startSink(t testing.TB) (url string, calls *atomic.Int64) {
 	return server.URL + "/", calls
 }
 
-// measureSync publishes with each setting of appendfsync.
-func measureSync(t testing.TB, p capacityPlan, f *capacityFigures) {
-	for _, c := range []struct {
-		appendfsync string
-		into        *synced
-	}{{"everysec", &f.everysec}, {"always", &f.always}, {"no", &f.never}} {
-		s := startRedis(t, c.appendfsync)
-		c.into.enqueue1, c.into.enqueue16 = s.enqueueSingly(t, p.synced/5, 1), s.enqueueSingly(t, p.synced/5, 16)
-		check(t, s.rdb.FlushAll(t.Context()).Err())
-		before := s.info(t, "persistence", "aof_current_size")
-		c.into.drain = s.drainIdle(t, p.synced, 1)
-		f.aofOfJob = (s.info(t, "persistence", "aof_current_size") - before) / float64(p.synced)
-		s.Stop()
-	}
+// measureAOF measures what jobs write into the append-only file.
+func measureAOF(t testing.TB, p capacityPlan, f *capacityFigures) {
+	s := startRedis(t, "everysec")
+	before := s.info(t, "persistence", "aof_current_size")
+	s.drainIdle(t, p.aof, 1)
+	f.aofOfJob = (s.info(t, "persistence", "aof_current_size") - before) / float64(p.aof)
+	s.Stop()
 }
 
 // drainIdle publishes n jobs with handlers that do nothing.

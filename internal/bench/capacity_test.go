@@ -12,16 +12,16 @@ import (
 type capacityPlan struct {
 	rounds int // of what is repeated; the report has medians
 	// Jobs of one round.
-	single, many, idle, http, synced int
-	waiting                          int           // jobs that wait in Redis while it is measured
-	quiet                            time.Duration // before an idle worker is measured
+	single, many, idle, http, aof int
+	waiting                       int           // jobs that wait in Redis while it is measured
+	quiet                         time.Duration // before an idle worker is measured
 }
 
 // BenchmarkCapacity measures how fast jobs are enqueued and published, what they take in
 // Redis, and what a worker costs. It takes less than three minutes.
 func BenchmarkCapacity(b *testing.B) {
 	p := capacityPlan{
-		rounds: 3, single: 20_000, many: 100_000, idle: 80_000, http: 30_000, synced: 15_000,
+		rounds: 3, single: 20_000, many: 100_000, idle: 80_000, http: 30_000, aof: 15_000,
 		waiting: 100_000, quiet: 2 * time.Second,
 	}
 	report(b, "operations.md", "capacity", measureCapacity(b, p).report(p))
@@ -36,7 +36,7 @@ func measureCapacity(t testing.TB, p capacityPlan) (f capacityFigures) {
 		{"enqueue", measureEnqueue},
 		{"publish, nothing done", measureIdleHandler},
 		{"publish over HTTP", measureHTTP},
-		{"publish, other settings of appendfsync", measureSync},
+		{"append-only file", measureAOF},
 		{"memory of waiting jobs", measureMemory},
 		{"idle worker", measureIdleWorker},
 	} {
@@ -50,16 +50,12 @@ func measureCapacity(t testing.TB, p capacityPlan) (f capacityFigures) {
 type capacityFigures struct {
 	enqueue1, enqueue16, enqueueMany float64
 	idle1, idle3, http1, http3       float64
-	everysec, always, never          synced
 
 	waitingSmall, waitingLarge, completedJob, aofOfJob float64
 
 	workerIdle, workerPeak           float64
 	connectionsIdle, connectionsBusy float64
 }
-
-// synced is what is possible with a setting of appendfsync, in jobs a second.
-type synced struct{ enqueue1, enqueue16, drain float64 }
 
 // report is the part of docs/operations.md.
 func (f capacityFigures) report(p capacityPlan) string {
@@ -80,17 +76,10 @@ func (f capacityFigures) report(p capacityPlan) string {
 		{"the same, at its most while publishing over HTTP", megabytes(f.workerPeak)},
 		{"connections to Redis of a worker with one destination, idle / publishing", count(f.connectionsIdle) + " / " + count(f.connectionsBusy)},
 	}
-	fsync := [][]string{{"`appendfsync`", "enqueue, 1 goroutine", "enqueue, 16 goroutines", "publish, nothing done, 1 process"}}
-	for _, s := range []struct {
-		name string
-		synced
-	}{{"`everysec`", f.everysec}, {"`always`", f.always}, {"`no`", f.never}} {
-		fsync = append(fsync, []string{s.name, rate(s.enqueue1), rate(s.enqueue16), rate(s.drain)})
-	}
-	return table(1, rows) + "\n" + table(1, fsync) + fmt.Sprintf(`
+	return table(1, rows) + fmt.Sprintf(`
 Measured %s with %s on %d CPUs, which the load, the API, the workers and Redis
 share; payloads of %d bytes and %d calls at once in each worker unless said otherwise.
-Rates are medians of %d rounds, those of the second table of one.
+Rates are medians of %d rounds.
 `, time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), usualPayload, concurrency, p.rounds)
 }
 
@@ -107,12 +96,11 @@ func megabytes(n float64) string {
 func TestEveryFigureOfCapacityIsMeasured(t *testing.T) {
 	t.Parallel()
 	f := measureCapacity(t, capacityPlan{
-		rounds: 1, single: 40, many: 200, idle: 200, http: 100, synced: 100,
+		rounds: 1, single: 40, many: 200, idle: 200, http: 100, aof: 100,
 		waiting: 200, quiet: time.Millisecond,
 	})
 	for name, v := range map[string]float64{
 		"enqueue1": f.enqueue1, "enqueue16": f.enqueue16, "enqueueMany": f.enqueueMany,
-		"everysec.enqueue1": f.everysec.enqueue1, "always.enqueue16": f.always.enqueue16,
 		"workerIdle": f.workerIdle, "connectionsIdle": f.connectionsIdle,
 	} {
 		if name == "workerIdle" && memory(os.Getpid(), "VmRSS") == 0 {
