@@ -262,7 +262,7 @@ func TestActWhereRefuses(t *testing.T) {
 	id := b.enqueue().ID
 	for want, f := range map[string]jobs.Filter{
 		"filter: selects every job there is; give a status, a destination, a key or a batch": {},
-		`status: "done" is no status; there are`:                                             {Statuses: []jobs.Status{"done"}},
+		`status: "done" is not a status; there are`:                                          {Statuses: []jobs.Status{"done"}},
 		`destination: "A b" cannot be the name of a destination`:                             {Destination: "A b"},
 	} {
 		_, err := b.ActWhere(context.Background(), jobs.ActionCancel, f)

@@ -145,7 +145,7 @@ func (o *ListOptions) validate() error {
 	}
 	for _, s := range o.Statuses {
 		if !slices.Contains(Statuses, s) {
-			bad("status", "%q is no status; there are %s", clip(string(s)), joinStatuses())
+			bad("status", "%q is not a status; there are %s", clip(string(s)), joinStatuses())
 		}
 	}
 	for _, f := range [][3]string{{"key", o.Key, "key"}, {"batch", o.Batch, "batch"}, {"held by", o.HeldBy, "key"}} {

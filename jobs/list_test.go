@@ -184,7 +184,7 @@ func TestListRefuses(t *testing.T) {
 		{"negative limit", jobs.ListOptions{Limit: -1}, "limit: must be from 1 to 1000"},
 		{
 			"status", filter("", "done"),
-			`status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
+			`status: "done" is not a status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
 		},
 		{"destination", filter("Not A Name"), `destination: "Not A Name" cannot be the name of a destination`},
 		{"all of it", jobs.ListOptions{Limit: -1, Filter: jobs.Filter{Destination: "*"}}, `destination: "*" cannot be the name of a destination; limit: must be from 1 to 1000`},

@@ -257,7 +257,7 @@ func headerProblems(header http.Header) []error {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		switch {
 		case !httpguts.ValidHeaderFieldName(name):
-			errs = append(errs, fmt.Errorf("header %q: is no header name", name))
+			errs = append(errs, fmt.Errorf("header %q: is not a header name", name))
 		case strings.EqualFold(name, "Host"):
 			errs = append(errs, fmt.Errorf("header %s: is taken from the URL; take it out", name))
 		case strings.EqualFold(name, "Idempotency-Key"):

@@ -239,7 +239,7 @@ func TestHTTPOptionsOfRequestsAreChecked(t *testing.T) {
 		"URL: may hold {key} in its host":                                                     {URL: "https://{key}/x", KeyPattern: "a"},
 		"URL: may hold {key} in its host, ":                                                   {URL: "https://{key}@example.com/x", KeyPattern: "a"},
 		"URL: cannot be parsed":                                                               {URL: "https://example.com:{key}/", KeyPattern: "a"},
-		`AuthHeader: header "a b": is no header name`:                                         {URL: base, AuthHeader: "a b"},
+		`AuthHeader: header "a b": is not a header name`:                                      {URL: base, AuthHeader: "a b"},
 		"AuthHeader: header host: is taken from the URL":                                      {URL: base, AuthHeader: "host"},
 		"SignHeader: header idempotency-key: is set by Tidegate":                              {URL: base, SignHeader: "idempotency-key"},
 		`AuthScheme: "a b" is not a scheme`:                                                   {URL: base, AuthScheme: "a b"},

@@ -774,7 +774,7 @@ func TestNewHTTPNamesAllThatIsWrong(t *testing.T) {
 			`method "PO ST" is no HTTP method`,
 			"AuthToken: has characters that a header must not have (a line break at its end?)",
 			"header Idempotency-Key: is set by Tidegate; take it out",
-			`header "X A": is no header name`,
+			`header "X A": is not a header name`,
 			"header X-B: has characters that a header must not have (a line break at its end?)",
 			"header host: is taken from the URL; take it out",
 			"connections must not be negative, is -1",

@@ -38,7 +38,7 @@ func (a *api) jobOperations() {
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query", holds: listHolds,
 		summary:     "List jobs",
-		description: "The newest first, without payloads and outputs, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.",
+		description: "The newest first, without payloads and outputs, and without `ahead`. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.",
 	}, a.listJobs)
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "get-job-history", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",

@@ -52,7 +52,7 @@ type Job struct {
 	Attempt         int             `json:"attempt" doc:"How many retries were made." example:"0"`
 	Retry           orNull[Retry]   `json:"retry" doc:"How it is called again after failures; null: it is called once."`
 	NextRetryAt     *time.Time      `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
-	RescheduleCount int             `json:"reschedule_count" doc:"How often it was rescheduled; that is no failure." example:"5"`
+	RescheduleCount int             `json:"reschedule_count" doc:"How often it was rescheduled; that is not a failure." example:"5"`
 	MaxReschedules  *int            `json:"max_reschedules" doc:"Further reschedules fail it; null: no limit." example:"100"`
 	Cost            int             `json:"cost" doc:"What a call takes of each window of the destination's declared limits." example:"1"`
 	AvailableAt     time.Time       `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
@@ -113,7 +113,7 @@ type NewJob struct {
 	Priority       string     `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
 	Batch          string     `json:"batch,omitempty" doc:"A batch to count, list or cancel it with; needs not be created." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"monday"`
 	After          []string   `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
-	Retry          *Retry     `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is no failure."`
+	Retry          *Retry     `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is not a failure."`
 	MaxReschedules *int       `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
 	Cost           *int       `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What a call takes of each window of the destination's declared limits; 1 unless given. A cost above a window is refused: the job can never run." example:"40"`
 	AvailableAt    *time.Time `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`

@@ -85,7 +85,7 @@ func (c *Callbacks) look(ctx context.Context) error {
 	for _, destination := range slices.Sorted(maps.Keys(found)) {
 		l := found[destination]
 		why, _ := c.rdb.HGet(ctx, store.TaskKey(queue, l.example), store.FieldLastError).Result()
-		c.log.WarnContext(ctx, "callbacks were given up; those that failed can be retried",
+		c.log.WarnContext(ctx, "callbacks were given up; failed ones can be retried",
 			"destination", destination, "failed", l.failed, "expired", l.expired, "example", l.example, "why", why,
 			"look", "tidegate list --destination "+Destination+" --key "+destination)
 	}

@@ -191,7 +191,7 @@ func TestActBadInput(t *testing.T) {
 	}
 	b := newBench(t)
 	b.run(t, "cancel", "--status", "done").want(t, 2, "",
-		"tidegate: status: \"done\" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired\n")
+		"tidegate: status: \"done\" is not a status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired\n")
 }
 
 // serveAPI starts an API that answers by the path of a call: /slow after a while,

@@ -183,7 +183,7 @@ func TestListBadInput(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for args, want := range map[string]string{
-		"--status done":    `status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
+		"--status done":    `status: "done" is not a status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
 		"--limit 0":        "--limit must be from 1 to 1000",
 		"--limit 1001":     "limit: must be from 1 to 1000",
 		"--cursor garbage": "cursor: is none that a list has returned; start without one",

@@ -183,7 +183,7 @@ func (l *loader) checkOAuth(d Destination, prefix string, key Secret) {
 	case d.OAuthRefreshTokensFile != "":
 		l.found.warn("CREDENTIALS_KEY", "is not set: each worker renews the tokens of %s by itself, and if the token server rotates refresh tokens they are lost when a worker stops; set it to what `openssl rand -base64 32` prints", d.Name)
 	default:
-		l.found.warn("CREDENTIALS_KEY", "is not set: each worker fetches access tokens of its own for %s; set it to what `openssl rand -base64 32` prints", d.Name)
+		l.found.warn("CREDENTIALS_KEY", "is not set: each worker fetches its own access tokens for %s; set it to what `openssl rand -base64 32` prints", d.Name)
 	}
 }
 

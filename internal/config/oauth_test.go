@@ -23,7 +23,7 @@ func TestOAuth(t *testing.T) {
 		"a public client":    {environ: []string{key, url, id, file}},
 		"no key, client credentials": {
 			environ:  []string{url, id, secret},
-			warnings: []string{"CREDENTIALS_KEY: is not set: each worker fetches access tokens of its own for a; set it to what `openssl rand -base64 32` prints"},
+			warnings: []string{"CREDENTIALS_KEY: is not set: each worker fetches its own access tokens for a; set it to what `openssl rand -base64 32` prints"},
 		},
 		"no key, refresh tokens": {
 			environ:  []string{url, id, file},

@@ -47,7 +47,7 @@ func newCounters() counters {
 		finished: counter("tidegate_jobs_finished_total",
 			"Jobs that this process has ended, by status.", destination, "status"),
 		rescheduled: counter("tidegate_jobs_rescheduled_total",
-			"Rescheduled jobs, which are no failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process), credentials (the API refused those of their call, or there were none), outage (their call was one of an outage), refused_alone (the API refused them and accepted others).", destination, "reason"),
+			"Rescheduled jobs, which are not failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process), credentials (the API refused those of their call, or there were none), outage (their call was one of an outage), refused_alone (the API refused them and accepted others).", destination, "reason"),
 		expired: counter("tidegate_jobs_expired_total",
 			"Jobs that workers have ended because they had expired.", destination),
 		exhausted: counter("tidegate_job_retries_exhausted_total",
@@ -79,7 +79,7 @@ func newCounters() counters {
 			"Delay of rescheduled jobs.",
 			[]float64{1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}),
 		ttlSecond: histogram("tidegate_job_ttl_seconds",
-			"Time from enqueue to expiry of jobs that had one when this process ended them; those that expired are not among them.",
+			"Time from enqueue to expiry of jobs that had one when this process ended them; expired jobs are not among them.",
 			[]float64{60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}),
 	}
 	c.fromZero = []*fromZero{
