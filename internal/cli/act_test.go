@@ -143,23 +143,6 @@ func TestActOnFilter(t *testing.T) {
 	}
 }
 
-// A destination that nobody knows is no empty result, unless none is known.
-func TestActOnUnknownDestination(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.run(t, "cancel", "-d", "blog").want(t, 0, "cancelled 0 jobs\n", "")
-	b.run(t, "enqueue", "-d", "blog", "--id", "old") // with a warning
-	b.env = append(b.env, shop...)
-	const unknown = "tidegate: destination \"bolg\" is not known; known are shop\n"
-	b.run(t, "cancel", "-d", "bolg").want(t, 2, "", unknown)
-	b.run(t, "retry", "-d", "bolg", "-o", "json").want(t, 2, "", inJSON(unknown))
-	b.run(t, "pause", "-d", "bolg", "--dry-run").want(t, 2, "", unknown)
-	b.run(t, "cancel", "-d", "{bolg").want(t, 2, "", "tidegate: destination: \"{bolg\" cannot be the name of a destination\n")
-	// The jobs of one that nobody serves any more can still be acted on.
-	b.run(t, "pause", "-d", "blog").want(t, 0, "paused 1 job\n", "")
-	b.run(t, "cancel", "-d", "blog").want(t, 0, "cancelled 1 job\n", "")
-}
-
 // Nothing is done, and Redis is not asked, where it is not clear what was meant.
 func TestActBadInput(t *testing.T) {
 	t.Parallel()
@@ -243,53 +226,6 @@ func (b *bench) work(t *testing.T) (stop func()) {
 func (b *bench) await(t *testing.T, id string, want jobs.Status) {
 	t.Helper()
 	redistest.Eventually(t, id+" is "+string(want), func() bool { return b.job(t, id).Status == want })
-}
-
-// A running job is asked; what becomes of it is seen afterwards.
-func TestActOnRunning(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, serveAPI(t)...)
-	b.enqueue(t, "--path /slow --batch b", "one", "two", "three")
-	b.work(t)
-	for _, id := range []string{"one", "two", "three"} {
-		b.await(t, id, jobs.Running)
-	}
-	b.run(t, "retry", "one").want(t, 1, "", "tidegate: job one cannot be retried: it is running\n")
-	b.run(t, "pause", "one").want(t, 0, "paused 0 jobs; asked 1 running one to pause after its call\n", "")
-	b.run(t, "resume", "--batch", "b").want(t, 0, "resumed 1 job\n", "")
-	b.run(t, "pause", "--batch", "b").want(t, 0, "paused 0 jobs; asked 3 running ones to pause after their calls\n", "")
-	b.run(t, "cancel", "one", "-o", "json").want(t, 0,
-		`{"done":0,"asked":1,"refused":0,"items":[{"id":"one","done":false,"asked":true,"status":"running","error":""}]}`+"\n", "")
-	b.await(t, "one", jobs.Cancelled)
-	b.run(t, "cancel", "--batch", "b", "--reason", "wrong file").want(t, 0, "cancelled 0 jobs; asked 2 running ones to stop\n", "")
-	b.await(t, "two", jobs.Cancelled)
-	b.await(t, "three", jobs.Cancelled)
-	if got := b.job(t, "three").LastError; got != "wrong file" {
-		t.Errorf("last error %q, want the reason", got)
-	}
-}
-
-// A failed job runs again.
-func TestRetryRunsAgain(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, serveAPI(t)...)
-	b.enqueue(t, "--path /bad", "post-7")
-	b.work(t)
-	b.await(t, "post-7", jobs.Failed)
-	b.run(t, "retry", "--status", "failed", "-d", "shop").want(t, 0, "retried 1 job\n", "")
-	redistest.Eventually(t, "it has failed twice", func() bool {
-		n := 0
-		for _, e := range b.history(t, "post-7") {
-			if e.Event == "failed" {
-				n++
-			}
-		}
-		return n == 2
-	})
-	b.await(t, "post-7", jobs.Failed)
-	if out := b.run(t, "get", "post-7").ok(t); !strings.Contains(out, "\nfailed       ") || !strings.Contains(out, "\nresponse     400") {
-		t.Errorf("get:\n%s", out)
-	}
 }
 
 // What was interrupted before it began has done nothing.

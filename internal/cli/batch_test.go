@@ -171,18 +171,3 @@ $`)
 		}
 	}
 }
-
-func TestListUnknownDestination(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.run(t, "list", "-d", "blog").want(t, 0, "no jobs\n", "")
-	b.run(t, "enqueue", "-d", "blog", "--id", "old") // with a warning
-	b.env = append(b.env, shop...)
-	b.run(t, "list", "-d", "bolg").want(t, 2, "", "tidegate: destination \"bolg\" is not known; known are shop\n")
-	b.run(t, "list", "-d", "bolg", "-o", "json").want(t, 2, "", inJSON("tidegate: destination \"bolg\" is not known; known are shop\n"))
-	b.run(t, "list", "-d", "shop").want(t, 0, "no jobs\n", "")
-	// The jobs of one that nobody serves any more are listed.
-	if out := b.run(t, "list", "-d", "blog").ok(t); !strings.Contains(out, "\nold ") {
-		t.Errorf("list:\n%s", out)
-	}
-}

@@ -164,25 +164,6 @@ func TestBreakerRefusedAlone(t *testing.T) {
 	}
 }
 
-func TestBreakerOfAKey(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	tripped := decode[breaker.Status](t, b.run(t, "breaker", "trip", "shop/alice@example.com", "-o", "json").ok(t))
-	if tripped.Name != "shop/alice@example.com" || !tripped.UntilReset {
-		t.Errorf("tripped %+v", tripped)
-	}
-	b.run(t, "breaker", "list").want(t, 0, "NAME                    STATE   FAILURES  DETAIL\n"+
-		"shop                    CLOSED  0\nshop/alice@example.com  OPEN    0         opened by hand until it is reset\n", "")
-	if s := decode[breaker.Status](t, b.run(t, "breaker", "get", "shop", "-o", "json").ok(t)); s.State != breaker.Closed {
-		t.Errorf("the destination's: %+v", s)
-	}
-	b.run(t, "breaker", "reset", "shop/alice@example.com").ok(t)
-	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop/alice@example.com", "-o", "json").ok(t))
-	if n := len(history.Items); n != 2 || history.Items[1].To != breaker.Closed || history.Items[1].Key != "alice@example.com" {
-		t.Errorf("history %+v", history.Items)
-	}
-}
-
 // A destination whose keys are limited has not been CLOSED all the time.
 func TestIncidentsOfKeysAreNamed(t *testing.T) {
 	t.Parallel()
@@ -229,39 +210,6 @@ func TestListOfManyKeys(t *testing.T) {
 	}
 	b.run(t, "breaker", "list", "--cursor", "x", "-o", "json").want(t, 2, "", `{"error":"--cursor: `+explain.ErrInvalidCursor.Error()+"\"}\n")
 	b.run(t, "breaker", "list", "-n", "0").want(t, 2, "", "tidegate: --limit must be from 1 to 1000\n")
-}
-
-// Limited keys are bounded too.
-func TestListOfManyLimitedKeys(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	for i := range 15 {
-		if _, err := breaker.Trip(t.Context(), b.server.Client(t), fmt.Sprintf("shop/k%02d", i), breaker.TripOptions{For: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lines := strings.Split(strings.TrimSpace(b.run(t, "breaker", "list", "-n", "3").ok(t)), "\n")
-	if len(lines) != 6 || !strings.HasPrefix(lines[4], "shop/k02 ") || lines[5] != "12 other limited keys; all: -o json" {
-		t.Errorf("printed\n%s", strings.Join(lines, "\n"))
-	}
-}
-
-func TestBreakerForce(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	forced := decode[breaker.Status](t, b.run(t, "breaker", "force", "shop", "closed", "--for", "1h", "--reason", "tea", "-o", "json").ok(t))
-	if left := time.Until(forced.ForcedUntil); forced.State != breaker.Closed || forced.Forced != "closed" || left < 59*time.Minute || left > time.Hour+time.Second {
-		t.Errorf("forced %+v", forced)
-	}
-	out := b.run(t, "breaker", "get", "shop").ok(t)
-	if want := regexp.MustCompile(`(?m)^forced +closed until ([0-9-]+ )?[0-9:]{8}; end it with: tidegate breaker reset shop\nby +\S+\nreason +tea$`); !want.MatchString(out) {
-		t.Errorf("printed\n%s\nwant\n%s", out, want)
-	}
-	b.run(t, "breaker", "force", "shop", "closed").ok(t)
-	b.run(t, "breaker", "list").want(t, 0, "NAME  STATE   FAILURES  DETAIL\nshop  CLOSED  0         kept closed by hand until it is reset\n", "")
-	if s := decode[breaker.Status](t, b.run(t, "breaker", "force", "shop", "open", "-o", "json").ok(t)); !s.UntilReset || s.Forced != "" {
-		t.Errorf("forced open %+v", s)
-	}
 }
 
 func TestBreakerIncidents(t *testing.T) {

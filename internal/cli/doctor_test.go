@@ -9,8 +9,6 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 func TestDoctor(t *testing.T) {
@@ -65,34 +63,6 @@ func TestDryRunPromisesNoRepairByHand(t *testing.T) {
 	if got := b.run(t, "doctor", "--dry-run"); got.status != 1 || got.stderr != none {
 		t.Errorf("status %d, stderr %q, want %q", got.status, got.stderr, none)
 	}
-}
-
-// What needs a person is told, and is a failure unless a person wanted it.
-func TestDoctorReportsUnservedQueues(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	b.enqueue(t, "", "a", "b")
-	b.run(t, "doctor").want(t, 1, "FOUND      QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
-		"no_worker  tidegate:shop  2      no        -        jobs wait, and no worker has ever served shop; start one\n"+
-		"checked 2 jobs: 1 finding\n", "tidegate: 1 finding was not repaired: see to it\n")
-	b.serve(t, "shop")
-	b.run(t, "queue", "pause", "shop").ok(t)
-	b.run(t, "doctor").want(t, 0, "FOUND   QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
-		"paused  tidegate:shop  2      -         -        jobs wait: shop is paused by "+operator(t)+"; tidegate queue resume shop\n"+
-		"checked 2 jobs: 1 finding\n", "")
-}
-
-// It changes nothing that workers have in hand.
-func TestDoctorBesideAWorker(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, serveAPI(t)...)
-	b.enqueue(t, "--path /soon --batch b", "a", "b", "c")
-	b.enqueue(t, "--batch b --after a,b", "child")
-	b.work(t)
-	redistest.Eventually(t, "a has begun", func() bool { return b.job(t, "a").Status != jobs.Pending })
-	b.run(t, "doctor").want(t, 0, "checked 4 jobs: no problems found\n", "")
-	b.run(t, "batch", "get", "b", "--wait").ok(t)
-	b.run(t, "doctor").want(t, 0, "checked 4 jobs: no problems found\n", "")
 }
 
 func TestDoctorInterrupted(t *testing.T) {

@@ -4,12 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -96,18 +93,6 @@ $`); !want.MatchString(out) {
 	}
 }
 
-func TestEnqueueAfter(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	b.enqueue(t, "--batch monday", "a", "b")
-	b.run(t, "enqueue", "-d", "shop", "--id", "c", "--after", "a,b", "--batch", "monday").want(t, 0, "id           c\ndestination  shop\nstatus       waiting\n", "")
-	if j := b.job(t, "c"); j.Status != jobs.Waiting || !slices.Equal(j.After, []string{"a", "b"}) || j.Batch != "monday" {
-		t.Errorf("job %+v", j)
-	}
-	b.run(t, "enqueue", "-d", "shop", "--id", "d", "--after", "a,nope").want(t, 2, "", "tidegate: after: job \"nope\" not found; enqueue parents first\n")
-	b.run(t, "get", "d").want(t, 4, "", "tidegate: no job has the id \"d\"; it never existed, or its retention has ended\n")
-}
-
 func TestEnqueueText(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
@@ -133,17 +118,6 @@ func TestEnqueueDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, j.Retry); diff != "" {
 		t.Errorf("retry (-want +got)\n%s", diff)
 	}
-}
-
-func TestEnqueueDuplicate(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	first := decode[jobs.Job](t, b.run(t, "enqueue", "-d", "shop", "--id", "post-7", "--payload", `1`, "-o", "json").ok(t))
-	second := decode[jobs.Job](t, b.run(t, "enqueue", "-d", "shop", "--id", "post-7", "--payload", `2`, "-o", "json").ok(t))
-	if first.Duplicate || !second.Duplicate || string(second.Payload) != "1" {
-		t.Errorf("first %+v\nsecond %+v\nwant the first one again, marked", first, second)
-	}
-	b.run(t, "enqueue", "-d", "shop", "--id", "post-7").want(t, 0, "id           post-7\ndestination  shop\nstatus       pending\nduplicate    this id exists already; nothing was enqueued\n", "")
 }
 
 // The bytes of a payload are not touched, wherever they come from.
@@ -254,25 +228,6 @@ func TestEnqueueUnknownDestination(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.run(t, "enqueue", "-d", "blog").ok(t)
-}
-
-// A job for a destination that workers have left is accepted, with a warning.
-func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	rdb := b.server.Client(t)
-	if err := rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	got := b.run(t, "enqueue", "-d", "shop", "--payload", "1")
-	if got.status != 0 || !strings.HasPrefix(got.stderr, "tidegate: warning: no worker has served shop for 1h") {
-		t.Errorf("status %d, stderr %q", got.status, got.stderr)
-	}
-	file := strings.Repeat(`{"destination":"shop","payload":1}`+"\n", 3)
-	got = runIn(t, b.env, file, "enqueue", "--file", "-")
-	if got.status != 0 || !strings.HasPrefix(got.stderr, "tidegate: warning: no worker has served shop for 1h") || strings.Count(got.stderr, "\n") != 1 {
-		t.Errorf("a file: status %d, stderr %q", got.status, got.stderr)
-	}
 }
 
 // The flags of a form make its payload and its encoding.

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
@@ -34,52 +33,6 @@ func (b *bench) waits(t *testing.T, id string) string {
 		}
 	}
 	return ""
-}
-
-// What deferred a job at first is not why it is completed.
-func TestCompletedJobHasNoLastError(t *testing.T) {
-	t.Parallel()
-	var calls atomic.Int32
-	b := newBench(t, scriptedAPI(t, func(int, *http.Request) *fakeapi.Answer {
-		if calls.Add(1) == 1 {
-			return &fakeapi.Answer{Status: http.StatusTooManyRequests}
-		}
-		return nil
-	})...)
-	b.enqueue(t, "", "a")
-	b.work(t)
-	b.await(t, "a", jobs.Completed)
-	if job := b.job(t, "a"); job.LastError != "" || job.RescheduleCount != 1 {
-		t.Errorf("completed after %d deferrals with last error %q, want one and none", job.RescheduleCount, job.LastError)
-	}
-	if out := b.run(t, "history", "a").ok(t); !strings.Contains(out, "rate limited by shop") {
-		t.Errorf("the history does not say why it was deferred:\n%s", out)
-	}
-}
-
-// A job has its place in line also while the breaker is open: one that no worker has
-// fetched, and one that the breaker has deferred, which comes after those.
-func TestGetCountsJobsAheadWhileTheBreakerIsOpen(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	b := newBench(t, scriptedAPI(t, func(int, *http.Request) *fakeapi.Answer {
-		return &fakeapi.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"600"}}}
-	})...)
-	b.enqueue(t, "", "deferred")
-	b.work(t)
-	redistest.Eventually(t, "the job is deferred", func() bool { return b.job(t, "deferred").RescheduleCount == 1 })
-	b.enqueue(t, "", "a", "b", "c")
-	for id, want := range map[string]string{"a": "next in line", "b": "1 job is ahead", "c": "2 jobs are ahead", "deferred": "3 jobs are ahead"} {
-		if got := b.waits(t, id); !strings.HasPrefix(got, "rate limit reached; shop reopens in ") || !strings.HasSuffix(got, "; "+want) {
-			t.Errorf("%s waits %q, want the opening and %q", id, got, want)
-		}
-	}
-	for id, want := range map[string]int{"a": 0, "c": 2, "deferred": 3} {
-		doc := decode[document](t, b.run(t, "get", id, "-o", "json").ok(t))
-		if w := doc.Waiting; w == nil || w.Ahead == nil || *w.Ahead != want {
-			t.Errorf("%s: waiting %+v, want %d ahead", id, w, want)
-		}
-	}
 }
 
 // A worker that has stopped serves nothing, however short a time ago that was.
@@ -162,22 +115,5 @@ func TestGetOfAJobHeldByItsRate(t *testing.T) {
 	b.enqueue(t, "--priority high", "urgent")
 	if got := b.waits(t, "c"); !strings.Contains(got, "; 2 jobs are ahead, its turn is not before ") {
 		t.Errorf("beside a job of another priority: %q", got)
-	}
-}
-
-// Jobs that fail are seen where one looks first.
-func TestStatsShowRecentFailures(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, serveAPI(t)...)
-	b.enqueue(t, "--path /bad", "a", "b", "c")
-	b.work(t)
-	for _, id := range []string{"a", "b", "c"} {
-		b.await(t, id, jobs.Failed)
-	}
-	if got := b.run(t, "stats").ok(t); !regexp.MustCompile(`FAILED  FAILED 15M  DETAIL\nshop .* 3       3 *\n`).MatchString(got) {
-		t.Errorf("stats:\n%s", got)
-	}
-	if doc := decode[page[destinationStats]](t, b.run(t, "stats", "-o", "json").ok(t)); doc.Items[0].FailedRecently != 3 {
-		t.Errorf("stats %+v", doc.Items[0])
 	}
 }

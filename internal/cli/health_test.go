@@ -195,18 +195,6 @@ func TestHealthOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A page that another server sends to --live is no sign of life of a worker, and what a
-// stranger says does not reach the terminal as it is.
-func TestLiveOfAnotherServer(t *testing.T) {
-	t.Parallel()
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x1b[2Jhello") }))
-	defer other.Close()
-	got := runIn(t, nil, "", "health", "--live", "--addr", strings.TrimPrefix(other.URL, "http://"))
-	if strings.Contains(got.stdout+got.stderr, "\x1b") {
-		t.Errorf("control characters reach the terminal: %+v", got)
-	}
-}
-
 // Who does not answer in time is not waited for, and no proxy is asked on the way.
 func TestHealthTimeout(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -47,25 +45,6 @@ $`)
 	}
 	if got, want := strings.Join(events, " "), "created paused resumed cancelled"; got != want {
 		t.Errorf("events %s, want %s", got, want)
-	}
-}
-
-// Where entries are missing in the middle, it says so.
-func TestHistoryOfALongLife(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	b.enqueue(t, "", "a")
-	line := `{"version":60,"at":1700000000000,"status":"pending","event":"rescheduled","delay":60000,"count":59}` + "\n"
-	if err := b.server.Client(t).HSet(t.Context(), "asynq:{tidegate:shop}:t:a", store.FieldHistory, line, store.FieldVersions, 60).Err(); err != nil {
-		t.Fatal(err)
-	}
-	want := regexp.MustCompile(`^VERSION  AT +STATUS   EVENT        BY  DETAIL
-1        .* pending  created      -
-… +58 entries not kept
-60       .*  pending  rescheduled  -   available_at \+60s, count 59
-$`)
-	if out := b.run(t, "history", "a").ok(t); !want.MatchString(out) {
-		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
 }
 

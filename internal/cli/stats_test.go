@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
@@ -149,20 +148,6 @@ func TestQueuePause(t *testing.T) {
 	b.run(t, "queue", "resume", "shop", "-o", "json").want(t, 0, `{"destination":"shop","paused":false,"changed":true}`+"\n", "")
 	b.run(t, "queue", "pause", "shop").ok(t)
 	b.run(t, "queue", "resume", "shop").want(t, 0, "shop is resumed\n", "")
-}
-
-func TestQueuePauseHoldsJobs(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, serveAPI(t)...)
-	b.run(t, "queue", "pause", "shop").ok(t)
-	b.enqueue(t, "", "a")
-	b.work(t)
-	redistest.Eventually(t, "the worker has registered", func() bool {
-		return !strings.Contains(b.run(t, "stats").ok(t), "never")
-	})
-	b.wantStatuses(t, "a pending")
-	b.run(t, "queue", "resume", "shop").ok(t)
-	b.await(t, "a", jobs.Completed)
 }
 
 func TestQueueBadInput(t *testing.T) {

@@ -136,18 +136,3 @@ func FuzzCheckMessage(f *testing.F) {
 		}
 	})
 }
-
-// The check costs the dequeue next to nothing.
-func BenchmarkCheckMessage(b *testing.B) {
-	msg := string((&store.Message{
-		Type: store.TaskType, ID: "0199f7a0-7a0c-7c3e-8a51-6b1f1e7a9d10", Queue: "tidegate:deviantart", Payload: bytes.Repeat([]byte("x"), 1000),
-		Headers: map[string]string{"created": "1700000000000", "key": "alice", "retry": strings.Repeat("y", 200)},
-		Retry:   store.MaxRetry, Timeout: store.TaskTimeout, Retention: 86400,
-	}).AppendTo(nil))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := store.CheckMessage(msg); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
