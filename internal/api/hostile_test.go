@@ -65,19 +65,14 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 		t.Errorf("%d of 45 requests of another token were refused", refused)
 	}
 	redistest.Eventually(t, "streams that wait to hold half a megabyte each at most", func() bool {
-		a.memory.mu.Lock()
-		defer a.memory.mu.Unlock()
-		return a.memory.by["eve"] > 0 && a.memory.by["eve"] <= streams<<19
+		eve := a.memory.of("eve")
+		return !free(eve, a.memory.most/2) && free(eve, a.memory.most/2-streams<<19)
 	})
 	for _, out := range outs {
 		_ = out.Close()
 	}
 	hostile.Wait()
-	redistest.Eventually(t, "the memory", func() bool {
-		a.memory.mu.Lock()
-		defer a.memory.mu.Unlock()
-		return a.memory.held == 0 && len(a.memory.by) == 0
-	})
+	redistest.Eventually(t, "the memory", a.memory.unused)
 }
 
 // hostileJobs have many mistakes for their size.

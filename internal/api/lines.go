@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,6 @@ const (
 	chunkBytes = 1 << 20
 	// lineBuffer is the size of the read buffer.
 	lineBuffer = 64 << 10
-	// Bounds of the blocks that store the payloads of a chunk.
-	leastBlock = 4 << 10
-	mostBlock  = 256 << 10
 	// jobMemory is the approximate memory of a job besides its JSON, with its item in the
 	// response; entryMemory of each of its headers and parents, with its error; wordingMemory
 	// of an error.
@@ -44,10 +42,9 @@ type lineChunk struct {
 	specs   []*jobs.Spec
 	places  []linePlace
 	refused []EnqueuedItem
-	block   []byte // of the next payloads; specs refer to it and to earlier blocks
-	size    int    // of its lines, in bytes
-	held    int64  // its memory
-	last    int    // index after its last job
+	size    int   // of its lines, in bytes
+	held    int64 // its memory
+	last    int   // index after its last job
 }
 
 // linePlace is the location of a job.
@@ -59,32 +56,14 @@ func (c *lineChunk) full() bool {
 
 func (c *lineChunk) empty() bool { return len(c.specs)+len(c.refused) == 0 }
 
-// needs is the memory of the job of a line of n bytes: a block if its payload does not fit the
-// current one, the data sent to Redis, the other fields and their copies, and the errors.
-func (c *lineChunk) needs(n int, spec *jobs.Spec) int64 {
-	payload, entries := len(spec.Payload), len(spec.Request.Headers)+len(spec.After)
+// needs is the approximate memory of the job of a line of n bytes: its payload, the data sent to
+// Redis, the other fields and their copies, and the errors.
+func needs(n int, spec *jobs.Spec) int64 {
+	entries := len(spec.Request.Headers) + len(spec.After)
 	if spec.Retry != nil {
 		entries += len(spec.Retry.RetryOn)
 	}
-	need := int64(n + 3*(n-payload) + jobMemory + entries*entryMemory)
-	if len(c.block)+payload > cap(c.block) {
-		need += int64(c.nextBlock(payload))
-	}
-	return need
-}
-
-func (c *lineChunk) nextBlock(n int) int {
-	return max(n, min(max(2*cap(c.block), leastBlock), mostBlock))
-}
-
-// keep copies a payload.
-func (c *lineChunk) keep(payload []byte) []byte {
-	if len(c.block)+len(payload) > cap(c.block) {
-		c.block = make([]byte, 0, c.nextBlock(len(payload)))
-	}
-	from := len(c.block)
-	c.block = append(c.block, payload...)
-	return c.block[from:len(c.block):len(c.block)]
+	return int64(4*n - 2*len(spec.Payload) + jobMemory + entries*entryMemory)
 }
 
 // bytes is the approximate memory of an item and its part of the response.
@@ -131,7 +110,7 @@ type lineStream struct {
 func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 	held := a.memory.account(r.Context())
 	defer held.close()
-	if !held.try(lineBuffer + 2*leastBlock) {
+	if !held.try(lineBuffer) {
 		errBusy().write(w)
 		return
 	}
@@ -237,10 +216,10 @@ func (s *lineStream) take(line []byte) error {
 	if err := s.api.parse(line, spec); err != nil {
 		return s.refuse(place(s.index).fields(err))
 	}
-	if err := s.reserve(func() int64 { return s.c.needs(len(line), spec) }); err != nil {
+	if err := s.reserve(needs(len(line), spec)); err != nil {
 		return err
 	}
-	spec.Payload = s.c.keep(spec.Payload)
+	spec.Payload = bytes.Clone(spec.Payload)
 	s.c.size += len(line)
 	s.c.specs = append(s.c.specs, spec)
 	s.c.places = append(s.c.places, linePlace{s.index, s.lines.Number()})
@@ -250,7 +229,7 @@ func (s *lineStream) take(line []byte) error {
 
 func (s *lineStream) refuse(errs []ProblemField) error {
 	item := EnqueuedItem{Index: s.index, Line: s.lines.Number(), Errors: errs}
-	if err := s.reserve(item.bytes); err != nil {
+	if err := s.reserve(item.bytes()); err != nil {
 		return err
 	}
 	s.c.refused = append(s.c.refused, item)
@@ -260,13 +239,11 @@ func (s *lineStream) refuse(errs []ProblemField) error {
 
 // reserve takes memory for the chunk. If there is none, it submits the chunk, which releases its
 // memory, and waits for what the next chunk needs.
-func (s *lineStream) reserve(need func() int64) error {
-	n := need()
+func (s *lineStream) reserve(n int64) error {
 	if !s.held.try(n) {
 		if err := s.submit(); err != nil {
 			return err
 		}
-		n = need()
 		if !s.held.wait(s.ctx, n) {
 			return errBusy()
 		}

@@ -104,9 +104,5 @@ func TestListsInProgressAreBounded(t *testing.T) {
 	for range 5 {
 		few.get(t, "/v1/jobs?limit=1000").ok(t, http.StatusOK)
 	}
-	redistest.Eventually(t, "the memory", func() bool {
-		a.lists.mu.Lock()
-		defer a.lists.mu.Unlock()
-		return a.lists.held == 0
-	})
+	redistest.Eventually(t, "the memory", a.lists.unused)
 }

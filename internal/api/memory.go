@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tidegate/tidegate/internal/access"
 )
@@ -25,103 +28,71 @@ const (
 // memoryPatience is how long a request waits for memory that other requests use.
 const memoryPatience = 15 * time.Second
 
-// memory counts bytes in use, by the names of the callers' tokens.
+// memory bounds the bytes in use by all requests, and by those of each token's name.
 type memory struct {
 	most int64
-
-	mu    sync.Mutex
-	held  int64
-	by    map[string]int64
-	freed chan struct{} // closed when memory is released; nil without waiters
+	all  *semaphore.Weighted
+	by   sync.Map // *semaphore.Weighted of half of it, by name: there are few
 }
 
-func newMemory(most int64) *memory { return &memory{most: most, by: map[string]int64{}} }
+func newMemory(most int64) *memory { return &memory{most: most, all: semaphore.NewWeighted(most)} }
+
+// of returns the share of a name.
+func (m *memory) of(name string) *semaphore.Weighted {
+	share, ok := m.by.Load(name)
+	if !ok {
+		share, _ = m.by.LoadOrStore(name, semaphore.NewWeighted(m.most/2))
+	}
+	return share.(*semaphore.Weighted) //nolint:forcetypeassert // all are
+}
 
 // account is the memory of one request. It is safe for concurrent use.
 type account struct {
-	m    *memory
-	name string
-	held int64 // under the lock of m
+	all, own *semaphore.Weighted
+	held     atomic.Int64
 }
 
 // account opens an account for the caller of a request. It must be closed.
 func (m *memory) account(ctx context.Context) *account {
 	id, _ := access.From(ctx)
-	return &account{m: m, name: id.Name}
+	return &account{all: m.all, own: m.of(id.Name)}
 }
 
 // try takes n bytes, and reports whether they were available.
 func (a *account) try(n int64) bool {
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	return a.take(n)
-}
-
-func (a *account) take(n int64) bool {
-	if a.m.held+n > a.m.most || a.m.by[a.name]+n > a.m.most/2 {
+	if !a.own.TryAcquire(n) {
 		return false
 	}
-	a.m.held += n
-	a.m.by[a.name] += n
-	a.held += n
+	if !a.all.TryAcquire(n) {
+		a.own.Release(n)
+		return false
+	}
+	a.held.Add(n)
 	return true
 }
 
 // wait takes n bytes once they are available; it returns false after memoryPatience or when
 // ctx ends.
 func (a *account) wait(ctx context.Context, n int64) bool {
-	patience := time.NewTimer(memoryPatience)
-	defer patience.Stop()
-	for {
-		freed, ok := a.tryOrWait(n)
-		if ok {
-			return true
-		}
-		select {
-		case <-freed:
-		case <-patience.C:
-			return false
-		case <-ctx.Done():
-			return false
-		}
+	ctx, cancel := context.WithTimeout(ctx, memoryPatience)
+	defer cancel()
+	if a.own.Acquire(ctx, n) != nil {
+		return false
 	}
-}
-
-// tryOrWait is as try; if it fails, freed is closed when memory is released.
-func (a *account) tryOrWait(n int64) (freed <-chan struct{}, ok bool) {
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	if a.take(n) {
-		return nil, true
+	if a.all.Acquire(ctx, n) != nil {
+		a.own.Release(n)
+		return false
 	}
-	if a.m.freed == nil {
-		a.m.freed = make(chan struct{})
-	}
-	return a.m.freed, false
+	a.held.Add(n)
+	return true
 }
 
 // release releases n bytes.
 func (a *account) release(n int64) {
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	a.put(n)
+	a.held.Add(-n)
+	a.own.Release(n)
+	a.all.Release(n)
 }
 
 // close releases all bytes of the account.
-func (a *account) close() {
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	a.put(a.held)
-}
-
-func (a *account) put(n int64) {
-	a.m.held -= n
-	a.held -= n
-	if a.m.by[a.name] -= n; a.m.by[a.name] == 0 {
-		delete(a.m.by, a.name)
-	}
-	if a.m.freed != nil && n > 0 {
-		close(a.m.freed)
-		a.m.freed = nil
-	}
-}
+func (a *account) close() { a.release(a.held.Load()) }
