@@ -6,14 +6,18 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // conns tracks the open connections. When there are many, it closes connections that wait for
 // their client, so that clients that only keep connections open, or send half a header, cannot
 // block others.
 type conns struct {
-	crowded int // number of connections from which waiting ones are closed
-	perPeer int // the same for the connections of one address; 0: no bound
+	slots   *semaphore.Weighted // of open connections
+	closing context.Context     //nolint:containedctx // ends the wait for a slot
+	crowded int                 // number of connections from which waiting ones are closed
+	perPeer int                 // the same for the connections of one address; 0: no bound
 
 	mu    sync.Mutex
 	open  map[net.Conn]*conn
@@ -25,6 +29,7 @@ type conn struct {
 	peer  string
 	fresh bool      // has sent nothing yet
 	since time.Time // when it began to wait for its client; zero while a request is served
+	slot  bool      // has one
 }
 
 type connKey struct{}
@@ -55,10 +60,16 @@ func (c *conns) served(ctx context.Context) {
 	}
 }
 
-// changed is the server's ConnState hook.
+// changed is the server's ConnState hook. The server accepts no other connection before it returns
+// for a new one, so it waits for a slot.
 func (c *conns) changed(nc net.Conn, state http.ConnState) {
 	if victim := c.note(nc, state); victim != nil {
 		_ = victim.Close() // a closed connection may be closed again
+	}
+	if state == http.StateNew && c.slots.Acquire(c.closing, 1) == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open[nc].slot = true
 	}
 }
 
@@ -77,6 +88,9 @@ func (c *conns) note(nc net.Conn, state http.ConnState) net.Conn {
 		known.since = time.Now()
 	case state == http.StateClosed, state == http.StateHijacked:
 		delete(c.open, nc)
+		if known.slot {
+			c.slots.Release(1)
+		}
 		if c.peers[known.peer]--; c.peers[known.peer] == 0 {
 			delete(c.peers, known.peer)
 		}

@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Options configure a Server.
@@ -115,6 +117,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o, listener: l, done: make(chan struct{})}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.base, s.cut = context.WithCancel(context.Background())
+	s.conns.slots, s.conns.closing = semaphore.NewWeighted(int64(o.MaxConnections)), s.closing
 	s.conns.crowded, s.conns.perPeer = max(1, o.MaxConnections*3/4), o.MaxPerPeer
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
@@ -129,7 +132,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(limit(l, o.MaxConnections)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			o.Logger.Error("requests are not accepted any more", "error", err)
 		}
 	}()
