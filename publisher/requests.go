@@ -68,6 +68,6 @@ func (p *Publisher) requested(ctx context.Context, message string) {
 	if d != nil {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)
 		defer cancel()
-		d.engine.LookForAction(ctx, queue, id)
+		d.engine.ReadAction(ctx, queue, id)
 	}
 }

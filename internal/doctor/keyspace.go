@@ -92,7 +92,7 @@ func (p *pass) keys(addr string, cursor uint64) step {
 		if next != 0 {
 			p.push(p.keys(addr, next))
 		}
-		return p.lookAt(ctx, keys)
+		return p.inspect(ctx, keys)
 	}
 }
 
@@ -107,9 +107,9 @@ func (p *pass) ofQueue(key string) (queue, rest string, asynqs bool) {
 	return queue, rest, asynqs
 }
 
-// lookAt checks keys of a SCAN: jobs and families at once, the sets of batches, keys and
+// inspect checks keys of a SCAN: jobs and families at once, the sets of batches, keys and
 // breakers in steps of their own.
-func (p *pass) lookAt(ctx context.Context, keys []string) error {
+func (p *pass) inspect(ctx context.Context, keys []string) error {
 	byQueue := map[string][]any{}
 	parents := map[string][]any{}
 	var order, parentOrder []string
@@ -135,15 +135,15 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 		}
 	}
 	for chunk := range slices.Chunk(batches, perTrip) {
-		p.push(p.lookAtSets(inBatch, chunk))
+		p.push(p.inspectSets(inBatch, chunk))
 	}
 	for chunk := range slices.Chunk(held, perTrip) {
-		p.push(p.lookAtSets(inHeld, chunk))
+		p.push(p.inspectSets(inHeld, chunk))
 	}
 	for chunk := range slices.Chunk(deferred, perTrip) {
-		p.push(p.lookAtSets(inDeferred, chunk))
+		p.push(p.inspectSets(inDeferred, chunk))
 	}
-	if err := p.lookAtJobs(ctx, order, byQueue); err != nil {
+	if err := p.inspectJobs(ctx, order, byQueue); err != nil {
 		return err
 	}
 	var calls []call
@@ -164,8 +164,8 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// lookAtSets checks the beginnings of some sets, and continues with larger ones.
-func (p *pass) lookAtSets(where string, calls []call) step {
+// inspectSets checks the beginnings of some sets, and continues with larger ones.
+func (p *pass) inspectSets(where string, calls []call) step {
 	return func(ctx context.Context) error {
 		replies, err := p.runAll(ctx, calls)
 		if err != nil {
@@ -191,8 +191,8 @@ const (
 	inDeferred = "the jobs that a breaker deferred"
 )
 
-// lookAtJobs checks jobs of some queues in one round trip.
-func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][]any) error {
+// inspectJobs checks jobs of some queues in one round trip.
+func (p *pass) inspectJobs(ctx context.Context, queues []string, ids map[string][]any) error {
 	var calls []call
 	for _, queue := range queues {
 		if p.known[queue] == nil {
@@ -211,7 +211,7 @@ func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][
 		return fmt.Errorf("check jobs: %w", err)
 	}
 	for i, values := range replies {
-		if err := p.looked(ctx, calls[i], values); err != nil {
+		if err := p.inspected(ctx, calls[i], values); err != nil {
 			return err
 		}
 	}
@@ -237,13 +237,13 @@ func (p *pass) stranger(ctx context.Context, name string, ids []any) error {
 		func(ctx context.Context) error { return p.inFlight(ctx, []string{name}) },
 		p.indexes(name), p.pendingList(q),
 		func(ctx context.Context) error {
-			return p.lookAtJobs(ctx, []string{name}, map[string][]any{name: ids})
+			return p.inspectJobs(ctx, []string{name}, map[string][]any{name: ids})
 		})
 	return nil
 }
 
 // looked takes the answer of look.lua.
-func (p *pass) looked(ctx context.Context, c call, values []any) error {
+func (p *pass) inspected(ctx context.Context, c call, values []any) error {
 	r := reply{values: values}
 	codes, jobs, pairs := r.text(0), r.int(1), r.texts(2)
 	ids := c.args[2:]

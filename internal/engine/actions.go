@@ -6,10 +6,10 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// LookForAction reads the requested action of a job in flight and acts on it. The published
+// ReadAction reads the requested action of a job in flight and acts on it. The published
 // message is not proof of a request: all databases of a Redis share its channels, and ids of
 // jobs are not unique among them. If the read fails, the next heartbeat finds the request.
-func (e *Engine) LookForAction(ctx context.Context, queue, id string) {
+func (e *Engine) ReadAction(ctx context.Context, queue, id string) {
 	if e.flight.get(id) == nil {
 		return
 	}

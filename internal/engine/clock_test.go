@@ -165,12 +165,12 @@ func TestSecondLookEndsWithTheWorker(t *testing.T) {
 	victim, other := s.client(), s.client()
 	asDequeue(t, victim, s.queue)
 	s.lease("a", time.Unix(1, 0))
-	w := NewWorker(s.rdb, WorkerOptions{SecondLook: time.Hour}, other)
+	w := NewWorker(s.rdb, WorkerOptions{SecondCheck: time.Hour}, other)
 	w.stop()
 	if got := w.Lapsed(); len(got) != 0 {
 		t.Errorf("%d deaths are concluded from one look", len(got))
 	}
-	if got := secondLook(store.Lease); got != 10*time.Second {
+	if got := secondCheck(store.Lease); got != 10*time.Second {
 		t.Errorf("the second look comes after %s", got)
 	}
 }

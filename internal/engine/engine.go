@@ -94,7 +94,7 @@ type Engine struct {
 	paused    bool               // the last fetch found a paused queue
 	flowing   bool               // the last fetch returned jobs: completions fetch more
 	more      bool               // the last fetch returned all that it asked for, and left some
-	turn      uint64             // counts fetches
+	fetches   uint64             // counts fetches
 	empty     map[string]emptied // by queue
 	wakes     uint64             // counts calls of Wake
 	purgeAt   time.Time          // used by Worker.Purge alone
@@ -109,14 +109,14 @@ type Engine struct {
 	unheld      []unheld         // under bufferMu
 	health      health
 	maintenance maintenance
-	looks       *looks
+	forwards    *forwards
 
 	name string              // random; prefix of the ids of fetches
 	runs atomic.Uint64       // counts fetches
 	lost map[string][]string // by queue: fetches whose reply was lost; under bufferMu
 
-	rests map[string]time.Time      // queues that are passed over, until then; under bufferMu
-	node  func(queue string) string // of a Cluster
+	backoff map[string]time.Time      // queues that are skipped, until then; under bufferMu
+	node    func(queue string) string // of a Cluster
 
 	ctx    context.Context // ends when fetching stops
 	cancel context.CancelFunc
@@ -127,8 +127,8 @@ type Engine struct {
 
 	pulse pulse
 
-	tidying atomic.Bool
-	tidied  time.Time // used by Worker.maintain alone
+	retrying atomic.Bool
+	retried  time.Time // used by Worker.maintain alone
 
 	run      run
 	fetch    sync.Mutex    // held by Next
@@ -167,7 +167,7 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 		empty:     map[string]emptied{},
 		lost:      map[string][]string{},
 		due:       map[string]dueKeys{},
-		looks:     newLooks(o.Queues),
+		forwards:  newForwards(o.Queues),
 		completes: map[string]bool{},
 		opening:   opening{all: true},
 		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
@@ -180,7 +180,7 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	if _, cluster := rdb.(*redis.ClusterClient); cluster {
 		e.health.settled = settledOnCluster
 	}
-	e.rests = map[string]time.Time{}
+	e.backoff = map[string]time.Time{}
 	e.hard, e.abort = context.WithCancel(context.Background())
 	e.node = func(queue string) string { return store.NodeOf(e.hard, rdb, queue) }
 	e.ctx, e.cancel = context.WithCancel(e.hard)

@@ -21,7 +21,7 @@ const (
 	fetchPatience = 5 * time.Second
 	// strandedAfter is how long a fetched job may lie while the gate is closed.
 	strandedAfter = 500 * time.Millisecond
-	// emptyFor is how long a queue found empty is passed over while another
+	// emptyFor is how long a queue found empty is skipped while another
 	// queue of the Server has jobs.
 	emptyFor = 100 * time.Millisecond
 	// drainedFor is emptyFor for a queue of which a message comes when it has jobs.
@@ -71,7 +71,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 			return nil, errEmpty
 		case err != nil:
 			e.health.failed(err)
-			e.rest(ctx)
+			e.wait(ctx)
 			continue
 		}
 		if grant.Opened {
@@ -89,14 +89,14 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		case errors.Is(err, errRefused): // the gate waits for as much as the job costs
 		case err != nil:
 			e.health.failed(err)
-			e.rest(ctx)
+			e.wait(ctx)
 		case n > 0:
 			e.fetched(began)
 			e.pause = e.o.PollMin
-		case !complete: // look at the queues that were passed over
-		case e.mustLookAgain() || g.Permit != nil: // which the gate keeps for a moment
+		case !complete: // fetch from the queues that were skipped
+		case e.mustFetchAgain() || g.Permit != nil: // which the gate keeps for a moment
 			e.fetched(began)
-			e.restUntilDue(ctx)
+			e.waitUntilDue(ctx)
 		default:
 			e.health.worked(began)
 			return nil, errEmpty
@@ -105,12 +105,12 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 	return nil, ctx.Err()
 }
 
-// mustLookAgain reports whether there are jobs that no message will say are ready: those of a
+// mustFetchAgain reports whether there are jobs that no message will say are ready: those of a
 // paused queue, held ones, and those of which this process has lost track.
-func (e *Engine) mustLookAgain() bool {
+func (e *Engine) mustFetchAgain() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return e.paused || len(e.rests) > 0 || len(e.due) > 0 || len(e.unheld) > 0 || len(e.lost) > 0 || e.opening.pending()
+	return e.paused || len(e.backoff) > 0 || len(e.due) > 0 || len(e.unheld) > 0 || len(e.lost) > 0 || e.opening.pending()
 }
 
 // startWaiting announces that the fetching is at the gate, so that completions do not fill
@@ -125,19 +125,19 @@ func (e *Engine) startWaiting() bool {
 	return true
 }
 
-// rest waits for a pause, or until woken. The next pause is longer, unless woken.
-func (e *Engine) rest(ctx context.Context) { e.restFor(ctx, e.pause) }
+// wait pauses, or until woken. The next pause is longer, unless woken.
+func (e *Engine) wait(ctx context.Context) { e.waitFor(ctx, e.pause) }
 
-// restUntilDue is rest, but ends when a held key is due.
-func (e *Engine) restUntilDue(ctx context.Context) {
+// waitUntilDue is wait that also ends when a held key is due.
+func (e *Engine) waitUntilDue(ctx context.Context) {
 	pause := e.pause
 	if at, ok := e.nextDue(); ok {
 		pause = min(pause, max(0, time.Until(at)))
 	}
-	e.restFor(ctx, pause)
+	e.waitFor(ctx, pause)
 }
 
-func (e *Engine) restFor(ctx context.Context, pause time.Duration) {
+func (e *Engine) waitFor(ctx context.Context, pause time.Duration) {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
@@ -263,7 +263,7 @@ func (g *granted) unused() (Grant, bool) {
 	return rest, true
 }
 
-// take fetches jobs into the buffer and returns how many. complete is false if it passed over
+// take fetches jobs into the buffer and returns how many. complete is false if it skipped
 // queues that were empty a moment ago.
 func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	want := min(e.free(), maxFetch)
@@ -281,7 +281,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	e.bufferMu.Unlock()
 	var failed error
 	for _, queue := range queues {
-		if e.resting(queue) { // as one before, on the same node
+		if e.inBackoff(queue) { // as one before, on the same node
 			continue
 		}
 		n, err := e.takeQueue(queue, want, g)
@@ -291,7 +291,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 			e.foundEmpty(queue, now)
 		}
 		e.bufferMu.Unlock()
-		if err != nil && n == 0 && !g.spent && !errors.Is(err, errRefused) && e.restNode(queue) {
+		if err != nil && n == 0 && !g.spent && !errors.Is(err, errRefused) && e.backOffNode(queue) {
 			failed = err
 			continue
 		}
@@ -305,7 +305,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	if failed != nil {
 		return 0, true, failed
 	}
-	// All are empty, or were a moment ago: look next time at those of which no message comes.
+	// All are empty, or were a moment ago: check next time those of which no message comes.
 	e.bufferMu.Lock()
 	maps.DeleteFunc(e.empty, func(_ string, m emptied) bool { return !m.sure })
 	e.bufferMu.Unlock()
@@ -326,7 +326,7 @@ func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 	return e.takeHeld(queue, want, g)
 }
 
-// takeAny looks until it finds jobs or there are none.
+// takeAny fetches until it finds jobs or there are none.
 func (e *Engine) takeAny(f fetch, want int) (int, error) {
 	for {
 		n, passed, err := e.takeOnce(f, want)
@@ -339,7 +339,7 @@ func (e *Engine) takeAny(f fetch, want int) (int, error) {
 		if n > 0 && f.key != "" && e.o.Released != nil {
 			e.o.Released(f.queue, n)
 		}
-		// Behind what was passed over there may be jobs.
+		// Behind what was skipped there may be jobs.
 		if n > 0 || err != nil || passed == (passedOver{}) || e.ctx.Err() != nil {
 			return n, err
 		}

@@ -8,86 +8,86 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Times of the looks at a queue.
+// Times of the checks of a queue.
 const (
-	// beatEvery is the interval at which the requested actions of jobs in flight are read, in
+	// actionInterval is the interval at which the requested actions of jobs in flight are read, in
 	// case a message was lost: calls of cancelled jobs end within a second.
-	beatEvery = 500 * time.Millisecond
-	// lookAgain is the pause after an error, and while the gate keeps due jobs from moving.
-	lookAgain = time.Second
+	actionInterval = 500 * time.Millisecond
+	// forwardAgain is the pause after an error, and while the gate keeps due jobs from moving.
+	forwardAgain = time.Second
 	// sweepFor is the pause while jobs are being expired.
 	sweepFor = 200 * time.Millisecond
-	// tidyEvery is the shortest pause between two rounds of an engine's maintenance that needs
-	// no look.
-	tidyEvery = 100 * time.Millisecond
-	// pauseLooking is the shortest pause before the next look while some are under way.
-	pauseLooking = 10 * time.Millisecond
-	// queuesAPoll is how many queues each poll looks at one of, in turn, although no message
+	// retryEvery is the shortest pause between two rounds of an engine's maintenance that needs
+	// no check.
+	retryEvery = 100 * time.Millisecond
+	// pauseForwarding is the shortest pause before the next check while some are under way.
+	pauseForwarding = 10 * time.Millisecond
+	// queuesAPoll is of how many queues each poll checks one, in turn, although no message
 	// has come.
 	queuesAPoll = 600
 )
 
-// look is when a queue is to be looked at next.
-type look struct {
+// forwardTime is when a queue is to be checked next.
+type forwardTime struct {
 	last time.Time // the last one
 	next time.Time // a job is due or expires, as far as is known; zero: none
 }
 
-// looks are those of an engine, by queue.
-type looks struct {
+// forwards are the checks of an engine, by queue.
+type forwards struct {
 	mu     sync.Mutex
-	queues map[string]*look
+	queues map[string]*forwardTime
 }
 
-func newLooks(queues []string) *looks {
-	l := &looks{queues: map[string]*look{}}
+func newForwards(queues []string) *forwards {
+	l := &forwards{queues: map[string]*forwardTime{}}
 	for _, q := range queues {
-		l.queues[q] = &look{}
+		l.queues[q] = &forwardTime{}
 	}
 	return l
 }
 
-// LookIn has the queue looked at after d, and reports whether that is sooner than it was to be.
-func (e *Engine) LookIn(queue string, d time.Duration) (sooner bool) {
-	return e.lookAt(queue, time.Now().Add(d))
+// ForwardIn has the queue checked after d, and reports whether that is sooner than it was to be.
+func (e *Engine) ForwardIn(queue string, d time.Duration) (sooner bool) {
+	return e.forwardAt(queue, time.Now().Add(d))
 }
 
-func (e *Engine) lookAt(queue string, at time.Time) (sooner bool) {
-	e.looks.mu.Lock()
-	defer e.looks.mu.Unlock()
-	l := e.looks.queues[queue]
+func (e *Engine) forwardAt(queue string, at time.Time) (sooner bool) {
+	e.forwards.mu.Lock()
+	defer e.forwards.mu.Unlock()
+	l := e.forwards.queues[queue]
 	if sooner = l.next.IsZero() || at.Before(l.next); sooner {
 		l.next = at
 	}
 	return sooner
 }
 
-// nextLook is when a queue of the engine is to be looked at; zero: when a message comes.
-func (e *Engine) nextLook() (at time.Time) {
+// nextForward is when a queue of the engine is to be checked; zero: when a message comes.
+func (e *Engine) nextForward() (at time.Time) {
 	busy := e.flight.len() > 0
-	e.looks.mu.Lock()
-	defer e.looks.mu.Unlock()
-	for _, l := range e.looks.queues {
+	e.forwards.mu.Lock()
+	defer e.forwards.mu.Unlock()
+	for _, l := range e.forwards.queues {
 		if !l.next.IsZero() && (at.IsZero() || l.next.Before(at)) {
 			at = l.next
 		}
-		if beat := l.last.Add(beatEvery); busy && (at.IsZero() || beat.Before(at)) {
-			at = beat
+		if read := l.last.Add(actionInterval); busy && (at.IsZero() || read.Before(at)) {
+			at = read
 		}
 	}
 	return at
 }
 
-// beginLooks returns what is to be looked at now, of the queues that may be.
-func (e *Engine) beginLooks(now time.Time, may func(queue string) bool) (args []store.ForwardArgs) {
+// beginForwards returns what is to be checked now, of the queues that may be.
+func (e *Engine) beginForwards(now time.Time, may func(queue string) bool) (args []store.ForwardArgs) {
 	busy := e.flight.len() > 0
 	move := !e.waiting.Load() || e.gate.Flowing()
-	e.looks.mu.Lock()
-	defer e.looks.mu.Unlock()
+	e.forwards.mu.Lock()
+	defer e.forwards.mu.Unlock()
 	for _, q := range e.o.Queues {
-		l := e.looks.queues[q]
+		l := e.forwards.queues[q]
 		full := !l.next.IsZero() && !now.Before(l.next)
-		if !full && (!busy || now.Sub(l.last) < beatEvery) || !may(q) {
+		if !full && (!busy || now.Sub(l.last) < actionInterval) || !may(q) {
 			continue
 		}
 		l.last = now
@@ -99,15 +99,15 @@ func (e *Engine) beginLooks(now time.Time, may func(queue string) bool) (args []
 	return args
 }
 
-// endLook takes the reply of a look, which says what the queue needs, and when the look began.
-func (e *Engine) endLook(began time.Time, a store.ForwardArgs, r store.ForwardReply, err error) {
+// endForward takes the reply of a check, which says what the queue needs, and when the check began.
+func (e *Engine) endForward(began time.Time, a store.ForwardArgs, r store.ForwardReply, err error) {
 	now := time.Now()
 	if err != nil {
-		e.lookAt(a.Queue, now.Add(lookAgain))
+		e.forwardAt(a.Queue, now.Add(forwardAgain))
 		e.health.failed(err)
 		return
 	}
-	e.answers(a.Queue)
+	e.endBackoff(a.Queue)
 	// At a closed gate nothing else would show that Redis is back.
 	e.health.ran(began)
 	if r.Moved > 0 {
@@ -117,11 +117,11 @@ func (e *Engine) endLook(began time.Time, a store.ForwardArgs, r store.ForwardRe
 		next := *r.Next
 		switch {
 		case !a.Move:
-			next = max(next, lookAgain)
+			next = max(next, forwardAgain)
 		case next <= 0 && r.Moved == 0: // a job to expire, which takes a moment
 			next = sweepFor
 		}
-		e.lookAt(a.Queue, now.Add(next))
+		e.forwardAt(a.Queue, now.Add(next))
 	}
 	if r.Expired {
 		e.add(task{queue: a.Queue, kind: sweepExpired})
@@ -134,8 +134,8 @@ func (e *Engine) endLook(began time.Time, a store.ForwardArgs, r store.ForwardRe
 	}
 }
 
-// untidy reports whether there may be something to tidy.
-func (e *Engine) untidy() bool {
+// mustRetry reports whether there may be something to repeat.
+func (e *Engine) mustRetry() bool {
 	e.maintenance.mu.Lock()
 	repeats := len(e.maintenance.repeats) > 0
 	e.maintenance.mu.Unlock()
@@ -144,8 +144,8 @@ func (e *Engine) untidy() bool {
 	return repeats || e.flight.len() > 0 || len(e.lost) > 0 || len(e.unheld) > 0
 }
 
-// tidy does the maintenance that needs no look: it repeats what Redis has not taken before.
-func (e *Engine) tidy(now time.Time) {
+// retryWrites does the maintenance that needs no check: it repeats what Redis has not taken before.
+func (e *Engine) retryWrites(now time.Time) {
 	e.applyReturned(now)
 	e.reclaim()
 	e.returnStranded()
@@ -160,7 +160,7 @@ func (e *Engine) forwardAll() {
 		a := store.ForwardArgs{Queue: q, Move: true, Actions: true, Lease: e.o.Lease}
 		began := time.Now()
 		r, err := store.Forward(ctx, e.rdb, a)
-		e.endLook(began, a, r, err)
+		e.endForward(began, a, r, err)
 		if err != nil {
 			return
 		}

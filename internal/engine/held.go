@@ -23,10 +23,10 @@ const (
 
 // dueKeys are the held keys of a queue as of the last reply of a script.
 type dueKeys struct {
-	keys []string  // due, the earliest first
-	free []string  // whose slots this worker has for their next calls, likewise
-	next time.Time // when the first other key is due, by the local clock; zero: none
-	turn bool      // the last fetch took pending jobs: held jobs have the next turn
+	keys     []string  // due, the earliest first
+	free     []string  // whose slots this worker has for their next calls, likewise
+	next     time.Time // when the first other key is due, by the local clock; zero: none
+	heldNext bool      // the last fetch took pending jobs: held jobs have the next turn
 
 	drained time.Time // until when the queue is taken to have no pending jobs
 	wakes   uint64    // before that was found
@@ -88,7 +88,7 @@ func (e *Engine) served(f fetch) {
 	defer e.bufferMu.Unlock()
 	e.refusedIn = ""
 	if due, known := e.due[f.queue]; known {
-		due.turn = f.key == ""
+		due.heldNext = f.key == ""
 		e.due[f.queue] = due
 	}
 }
@@ -97,7 +97,7 @@ func (e *Engine) turnOfHeld(queue string) bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due := e.due[queue]
-	return due.turn || len(due.free) > 0 && e.onlyHeld(queue)
+	return due.heldNext || len(due.free) > 0 && e.onlyHeld(queue)
 }
 
 // popDue removes and returns the due keys of a queue, and how many of the first ones are free.

@@ -73,7 +73,7 @@ func (e *Engine) extend(ctx context.Context, queue string, ds []*Delivery) error
 func (e *Engine) Lapsed(queue string) (jobs []store.Lapsed, err error) {
 	for skip := 0; e.ctx.Err() == nil; {
 		ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
-		lapsed, err := store.LapsedLeases(ctx, e.rdb, queue, e.o.Lease, e.o.Lease-secondLook(e.o.Lease), skip, leasesAtOnce)
+		lapsed, err := store.LapsedLeases(ctx, e.rdb, queue, e.o.Lease, e.o.Lease-secondCheck(e.o.Lease), skip, leasesAtOnce)
 		cancel()
 		if err != nil {
 			if e.ctx.Err() == nil {
@@ -95,9 +95,9 @@ func (e *Engine) Lapsed(queue string) (jobs []store.Lapsed, err error) {
 	return jobs, nil
 }
 
-// secondLook is the default time between the two looks that conclude a worker's death: two
+// secondCheck is the default time between the two checks that conclude a worker's death: two
 // heartbeats, so that one may be late.
-func secondLook(lease time.Duration) time.Duration { return 2 * lease / heartbeats }
+func secondCheck(lease time.Duration) time.Duration { return 2 * lease / heartbeats }
 
 // pulse detects late heartbeats. A heartbeat counts even if Redis is unavailable.
 type pulse struct {
@@ -106,8 +106,8 @@ type pulse struct {
 	stopped time.Time // of the last heartbeat that was a whole lease late
 }
 
-// beat records a heartbeat and returns when one was last late.
-func (p *pulse) beat(now time.Time, lease time.Duration) (stopped time.Time) {
+// record records a heartbeat and returns when one was last late.
+func (p *pulse) record(now time.Time, lease time.Duration) (stopped time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// While a machine is suspended the monotonic clock stops, the wall clock does not.
@@ -122,5 +122,5 @@ func (p *pulse) beat(now time.Time, lease time.Duration) (stopped time.Time) {
 // that its leases lapsed.
 func (e *Engine) StoodStill(since time.Time) bool {
 	// The heartbeat may run only after this.
-	return e.pulse.beat(time.Now(), e.o.Lease).After(since)
+	return e.pulse.record(time.Now(), e.o.Lease).After(since)
 }

@@ -231,7 +231,7 @@ func TestPulse(t *testing.T) {
 		{start.Add(95 * time.Second), false},
 		{start.Add(95 * time.Second).Round(0).Add(time.Hour), true}, // only the wall clock went on
 	} {
-		if stopped := p.beat(tc.at, lease); stopped.Equal(tc.at) != tc.want {
+		if stopped := p.record(tc.at, lease); stopped.Equal(tc.at) != tc.want {
 			t.Errorf("at %s: stood still %t, want %t", tc.at.Sub(start), !tc.want, tc.want)
 		}
 	}

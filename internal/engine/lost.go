@@ -32,7 +32,7 @@ func (e *Engine) reclaim() {
 	}
 	e.bufferMu.Unlock()
 	for queue, runs := range lost {
-		if e.resting(queue) {
+		if e.inBackoff(queue) {
 			e.keepLost(queue, runs)
 			continue
 		}
@@ -40,7 +40,7 @@ func (e *Engine) reclaim() {
 		if err := store.Reclaim(ctx, e.rdb, queue, runs); err != nil {
 			e.health.failed(err)
 			e.keepLost(queue, runs)
-			e.restNode(queue)
+			e.backOffNode(queue)
 		}
 		cancel()
 	}

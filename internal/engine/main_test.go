@@ -374,14 +374,14 @@ func (w byHand) Next() (message string, ok bool) {
 		case !errors.Is(err, errEmpty) || ctx.Err() != nil:
 			return "", false
 		}
-		w.e.rest(ctx)
+		w.e.wait(ctx)
 		w.e.forget() // tests write without messages
 	}
 }
 
 // workerOf is a worker of some engines, the first one's Redis.
 func workerOf(engines ...*Engine) *Worker {
-	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 500 * time.Millisecond, SecondLook: time.Nanosecond}, engines...)
+	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 500 * time.Millisecond, SecondCheck: time.Nanosecond}, engines...)
 }
 
 // beat looks at a queue once, and returns how many jobs were moved.
@@ -389,7 +389,7 @@ func (e *Engine) beat(ctx context.Context, queue string) (int, error) {
 	a := store.ForwardArgs{Queue: queue, Move: true, Parents: true, Actions: true, Lease: e.o.Lease}
 	began := time.Now()
 	r, err := store.Forward(ctx, e.rdb, a)
-	e.endLook(began, a, r, err)
+	e.endForward(began, a, r, err)
 	return r.Moved, err
 }
 

@@ -17,7 +17,7 @@ import (
 // asForward looks at a queue until nothing is moved any more, and returns how many were.
 func asForward(t *testing.T, c *Engine, queue string) int {
 	t.Helper()
-	c.LookIn(queue, 0)
+	c.ForwardIn(queue, 0)
 	total := 0
 	for {
 		n := workerOf(c).Maintain()
@@ -88,8 +88,8 @@ func TestLooks(t *testing.T) {
 		t.Helper()
 		before := len(w.sent("forward"))
 		for node, looks := range worker.begin(now.Add(after)) {
-			worker.look(looks)
-			worker.looking.end(node)
+			worker.forward(looks)
+			worker.forwarding.end(node)
 		}
 		if got := len(w.sent("forward")) - before; got != want {
 			t.Errorf("%s: %d looks, want %d", what, got, want)
@@ -102,13 +102,13 @@ func TestLooks(t *testing.T) {
 	d := &Delivery{Queue: s.queue, ID: "a"}
 	c.flight.add(d)
 	expect("with a job in flight", time.Hour, 1)
-	expect("with a job in flight, soon after", time.Hour+beatEvery-1, 0)
-	expect("with a job in flight, later", time.Hour+beatEvery, 1)
+	expect("with a job in flight, soon after", time.Hour+actionInterval-1, 0)
+	expect("with a job in flight, later", time.Hour+actionInterval, 1)
 	c.flight.remove(d)
 	s.at(store.ScheduledKey(s.queue), "b", store.StateScheduled, time.Now().Add(time.Hour))
-	c.LookIn(s.queue, 0)
+	c.ForwardIn(s.queue, 0)
 	expect("after a message", 2*time.Hour, 1)
-	if in := time.Until(c.nextLook()); in < 59*time.Minute || in > time.Hour {
+	if in := time.Until(c.nextForward()); in < 59*time.Minute || in > time.Hour {
 		t.Errorf("a job that is due in an hour is looked for in %s", in)
 	}
 }

@@ -88,7 +88,7 @@ func (e *Engine) doTasks() {
 		k.mu.Unlock()
 		if err := e.do(one); err != nil {
 			e.taskFailed(err)
-			e.LookIn(one.queue, lookAgain) // which finds it again
+			e.ForwardIn(one.queue, forwardAgain) // which finds it again
 		}
 	}
 }

@@ -9,20 +9,20 @@ import (
 // Turns of the less urgent queues, so that they are not starved: each eighth fetch begins
 // with the second queue, every other one of these with the third instead.
 const (
-	secondsTurn = 8
-	thirdsTurn  = 16
+	secondEvery = 8
+	thirdEvery  = 16
 )
 
 // order returns the queues in the order of the next fetch, without queues that were empty a
 // moment ago. bufferMu is held.
 func (e *Engine) order(now time.Time) []string {
 	queues := e.o.Queues
-	e.turn++
+	e.fetches++
 	first := 0
 	switch {
-	case e.turn%thirdsTurn == 0:
+	case e.fetches%thirdEvery == 0:
 		first = 2
-	case e.turn%secondsTurn == 0:
+	case e.fetches%secondEvery == 0:
 		first = 1
 	}
 	first = min(first, len(queues)-1)
@@ -30,9 +30,9 @@ func (e *Engine) order(now time.Time) []string {
 		first = i // or jobs of the others would use up what its job waits for
 	}
 	out := make([]string, 0, len(queues))
-	maps.DeleteFunc(e.rests, func(_ string, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(e.backoff, func(_ string, until time.Time) bool { return !now.Before(until) })
 	add := func(queue string) {
-		if _, rests := e.rests[queue]; !rests && !now.Before(e.empty[queue].until) {
+		if _, backoff := e.backoff[queue]; !backoff && !now.Before(e.empty[queue].until) {
 			out = append(out, queue)
 		}
 	}
@@ -49,7 +49,7 @@ func (e *Engine) order(now time.Time) []string {
 // they have the next turn of the queue instead. bufferMu is held.
 func (e *Engine) foundEmpty(queue string, now time.Time) {
 	if due := e.due[queue]; due.any() {
-		due.turn = true
+		due.heldNext = true
 		e.due[queue] = due
 		return
 	}
@@ -92,10 +92,10 @@ func (e *Engine) countWakes() uint64 {
 	return e.wakes
 }
 
-// surelyEmpty reports whether the queues that do not rest have no pending jobs. bufferMu is held.
+// surelyEmpty reports whether the queues that are not in backoff have no pending jobs. bufferMu is held.
 func (e *Engine) surelyEmpty(passedOver func(queue string) bool) bool {
 	for _, q := range e.o.Queues {
-		if _, rests := e.rests[q]; passedOver(q) && !rests && !e.empty[q].sure {
+		if _, backoff := e.backoff[q]; passedOver(q) && !backoff && !e.empty[q].sure {
 			return false
 		}
 	}

@@ -22,8 +22,8 @@ func (e *Engine) prefetchFrom(completing int) (queue string, n int) {
 	if len(queues) == 0 {
 		return "", 0
 	}
-	if due := e.due[queues[0]]; due.turn && due.any() || e.onlyHeld(queues[0]) {
-		e.turn-- // the next fetch begins with this queue
+	if due := e.due[queues[0]]; due.heldNext && due.any() || e.onlyHeld(queues[0]) {
+		e.fetches-- // the next fetch begins with this queue
 		return "", 0
 	}
 	return queues[0], n

@@ -31,12 +31,12 @@ type Worker struct {
 	ready    chan *Delivery
 	fetching context.Context
 	stop     context.CancelFunc
-	poke     chan struct{} // ends the pause before the next look at a queue
+	poke     chan struct{} // ends the pause before the next check of a queue
 	pollNow  chan struct{} // ends the pause before the next poll
 	loops    sync.WaitGroup
-	turn     int // counts the queues that polls have looked at; used by the polling goroutine alone
+	polled   int // counts the queues that polls have checked; used by the polling goroutine alone
 
-	looking, polling perNode
+	forwarding, polling perNode
 }
 
 // perNode makes one call at a time for the queues of each node of a Cluster, so that a node
@@ -93,9 +93,9 @@ func (w *Worker) node(queue string) string { return store.NodeOf(w.fetching, w.r
 type WorkerOptions struct {
 	// PollEvery is how often queues are polled of which no message has come. Default 1 s.
 	PollEvery time.Duration
-	// SecondLook is the time between the two looks at a lapsed lease that conclude its
+	// SecondCheck is the time between the two checks of a lapsed lease that conclude its
 	// worker's death. Default two heartbeats.
-	SecondLook time.Duration
+	SecondCheck time.Duration
 }
 
 // NewWorker returns a worker for engines that share no queue.
@@ -103,8 +103,8 @@ func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *
 	if o.PollEvery == 0 {
 		o.PollEvery = time.Second
 	}
-	if o.SecondLook == 0 {
-		o.SecondLook = secondLook(engines[0].o.Lease)
+	if o.SecondCheck == 0 {
+		o.SecondCheck = secondCheck(engines[0].o.Lease)
 	}
 	w := &Worker{
 		rdb: rdb, o: o, engines: engines, byQueue: map[string]*Engine{},
@@ -146,11 +146,11 @@ func (w *Worker) Ready(queue string) {
 	}
 }
 
-// LookIn has a queue looked at after d, or sooner.
-func (w *Worker) LookIn(queue string, d time.Duration) {
+// ForwardIn has a queue checked after d, or sooner.
+func (w *Worker) ForwardIn(queue string, d time.Duration) {
 	if e := w.byQueue[queue]; e != nil {
-		if e.LookIn(queue, d) {
-			w.lookSooner()
+		if e.ForwardIn(queue, d) {
+			w.forwardSooner()
 		}
 	}
 }
@@ -161,22 +161,22 @@ func (w *Worker) Receive(message string) {
 	if !later {
 		w.Ready(queue)
 	} else if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
-		w.LookIn(queue, store.Duration(n))
+		w.ForwardIn(queue, store.Duration(n))
 	}
 }
 
-// Resync has all queues polled and looked at: messages may have been lost.
+// Resync has all queues polled and checked: messages may have been lost.
 func (w *Worker) Resync() {
 	for _, e := range w.engines {
 		for _, q := range e.o.Queues {
-			e.LookIn(q, 0)
+			e.ForwardIn(q, 0)
 		}
 	}
-	w.lookSooner()
+	w.forwardSooner()
 	poke(w.pollNow)
 }
 
-func (w *Worker) lookSooner() { poke(w.poke) }
+func (w *Worker) forwardSooner() { poke(w.poke) }
 
 // poke ends the pause of a loop.
 func poke(c chan<- struct{}) {
@@ -204,7 +204,7 @@ func (w *Worker) poll() {
 // pollOnce finds the queues that hold ready jobs although no message of them has come: it was
 // lost, or another tool than ours has enqueued. Engines that fetch are no exception: the fetch
 // may have passed the queue over, or found it empty before. It has one queue after the other
-// looked at.
+// checked.
 func (w *Worker) pollOnce() {
 	byNode := map[string][]string{}
 	for _, e := range w.engines {
@@ -212,19 +212,19 @@ func (w *Worker) pollOnce() {
 			node := w.node(q)
 			byNode[node] = append(byNode[node], q)
 		}
-		for _, q := range e.restingQueues() {
-			e.LookIn(q, 0)
+		for _, q := range e.queuesInBackoff() {
+			e.ForwardIn(q, 0)
 		}
 		if since, _ := e.Trouble(); !since.IsZero() {
-			e.LookIn(e.o.Queues[0], 0) // to see whether it is over
+			e.ForwardIn(e.o.Queues[0], 0) // to see whether it is over
 		}
 	}
 	for range (len(w.byQueue) + queuesAPoll - 1) / queuesAPoll {
-		w.turn++
-		e := w.engines[w.turn%len(w.engines)]
-		e.LookIn(e.o.Queues[w.turn/len(w.engines)%len(e.o.Queues)], 0)
+		w.polled++
+		e := w.engines[w.polled%len(w.engines)]
+		e.ForwardIn(e.o.Queues[w.polled/len(w.engines)%len(e.o.Queues)], 0)
 	}
-	w.lookSooner()
+	w.forwardSooner()
 	for node, queues := range byNode {
 		if !w.polling.begin(node) {
 			continue
@@ -259,7 +259,7 @@ func (w *Worker) expectJobsOf(queues []string) {
 	}
 }
 
-// maintain looks at queues when it is time.
+// maintain checks queues when it is time.
 func (w *Worker) maintain() {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -272,28 +272,28 @@ func (w *Worker) maintain() {
 		}
 		now := time.Now()
 		for _, e := range w.engines {
-			if now.Sub(e.tidied) >= tidyEvery && e.untidy() && e.tidying.CompareAndSwap(false, true) {
-				e.tidied = now
+			if now.Sub(e.retried) >= retryEvery && e.mustRetry() && e.retrying.CompareAndSwap(false, true) {
+				e.retried = now
 				w.loops.Go(func() {
-					defer e.tidying.Store(false)
-					e.tidy(now)
+					defer e.retrying.Store(false)
+					e.retryWrites(now)
 				})
 			}
 		}
-		for node, looks := range w.begin(now) {
+		for node, forwards := range w.begin(now) {
 			w.loops.Go(func() {
-				w.look(looks)
-				w.looking.end(node)
-				w.lookSooner()
+				w.forward(forwards)
+				w.forwarding.end(node)
+				w.forwardSooner()
 			})
 		}
 		pause := time.Millisecond
-		if w.looking.any() { // whose end ends the pause
-			pause = pauseLooking
+		if w.forwarding.any() { // whose end ends the pause
+			pause = pauseForwarding
 		}
-		next := time.Now().Add(beatEvery) // a job may be in flight then
+		next := time.Now().Add(actionInterval) // a job may be in flight then
 		for _, e := range w.engines {
-			if at := e.nextLook(); !at.IsZero() && at.Before(next) {
+			if at := e.nextForward(); !at.IsZero() && at.Before(next) {
 				next = at
 			}
 		}
@@ -301,10 +301,10 @@ func (w *Worker) maintain() {
 	}
 }
 
-// look looks at queues of one node, in one round trip, and returns how many jobs were moved to
+// forward checks queues of one node, in one round trip, and returns how many jobs were moved to
 // them.
-func (w *Worker) look(begun []begunLook) (moved int) {
-	for part := range slices.Chunk(begun, looksAtOnce) {
+func (w *Worker) forward(begun []begunForward) (moved int) {
+	for part := range slices.Chunk(begun, forwardsAtOnce) {
 		args := make([]store.ForwardArgs, len(part))
 		for i, l := range part {
 			args[i] = l.ForwardArgs
@@ -314,7 +314,7 @@ func (w *Worker) look(begun []begunLook) (moved int) {
 		replies, errs := store.ForwardAll(ctx, w.rdb, args)
 		cancel()
 		for i, l := range part {
-			l.e.endLook(began, l.ForwardArgs, replies[i], errs[i])
+			l.e.endForward(began, l.ForwardArgs, replies[i], errs[i])
 			if errs[i] != nil && redis.IsPermissionError(errs[i]) {
 				w.failed(errs[i])
 			}
@@ -331,26 +331,26 @@ func (w *Worker) failed(err error) {
 	}
 }
 
-// looksAtOnce bounds one pipeline.
-const looksAtOnce = 200
+// forwardsAtOnce bounds one pipeline.
+const forwardsAtOnce = 200
 
-type begunLook struct {
+type begunForward struct {
 	e *Engine
 	store.ForwardArgs
 }
 
-// begin returns the looks whose time it is, by node. Nodes that are being looked at are left
+// begin returns the checks whose time it is, by node. Nodes that are being checked are left
 // out.
-func (w *Worker) begin(now time.Time) map[string][]begunLook {
-	begun := map[string][]begunLook{}
+func (w *Worker) begin(now time.Time) map[string][]begunForward {
+	begun := map[string][]begunForward{}
 	for _, e := range w.engines {
-		for _, a := range e.beginLooks(now, func(queue string) bool { return !w.looking.is(w.node(queue)) }) {
+		for _, a := range e.beginForwards(now, func(queue string) bool { return !w.forwarding.is(w.node(queue)) }) {
 			node := w.node(a.Queue)
-			begun[node] = append(begun[node], begunLook{e, a})
+			begun[node] = append(begun[node], begunForward{e, a})
 		}
 	}
 	for node := range begun {
-		w.looking.begin(node)
+		w.forwarding.begin(node)
 	}
 	return begun
 }
@@ -391,16 +391,16 @@ func (r *run) sleep() bool {
 	return !r.running
 }
 
-// Wake has the engine look at all of its queues.
+// Wake has the engine check all of its queues.
 func (e *Engine) Wake() { e.wakeFor("") }
 
-// wakeFor has the engine look at a queue that has jobs now, "" for all.
+// wakeFor has the engine check a queue that has jobs now, "" for all.
 func (e *Engine) wakeFor(queue string) {
 	e.expect(queue)
 	poke(e.wake)
 }
 
-// expect has the engine look at a queue that may have jobs, "" for all. An engine that fetches does
+// expect has the engine check a queue that may have jobs, "" for all. An engine that fetches does
 // so in its own time, but again after what is under way: a fetch that began before does not show
 // that the queue is empty.
 func (e *Engine) expect(queue string) {
@@ -422,7 +422,7 @@ func (e *Engine) expect(queue string) {
 	e.goOn()
 }
 
-// goOn has the engine fetch, or look again if it does.
+// goOn has the engine fetch, or check again if it does.
 func (e *Engine) goOn() {
 	e.run.mu.Lock()
 	e.run.woken = true
@@ -666,14 +666,14 @@ func (w *Worker) of(queue string, f func(*Engine) error) error {
 }
 
 // Lapsed lists the messages of jobs whose workers have died, of all queues: their leases have
-// lapsed at two looks, WorkerOptions.SecondLook apart by this process's monotonic clock, and
-// were not extended in between. One look would take a step of Redis's clock for a death.
+// lapsed at two checks, WorkerOptions.SecondCheck apart by this process's monotonic clock, and
+// were not extended in between. One check would take a step of Redis's clock for a death.
 func (w *Worker) Lapsed() (messages []string) {
 	first := w.lapsed(slices.Collect(maps.Keys(w.byQueue)))
 	if len(first) == 0 {
 		return nil
 	}
-	t := time.NewTimer(w.o.SecondLook)
+	t := time.NewTimer(w.o.SecondCheck)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -723,16 +723,16 @@ func (w *Worker) lapsed(queues []string) map[string][]store.Lapsed {
 func (w *Worker) Maintain() (moved int) {
 	now := time.Now()
 	for _, e := range w.engines {
-		e.tidy(now)
+		e.retryWrites(now)
 	}
-	for node, looks := range w.begin(now) {
-		moved += w.look(looks)
-		w.looking.end(node)
+	for node, forwards := range w.begin(now) {
+		moved += w.forward(forwards)
+		w.forwarding.end(node)
 	}
 	return moved
 }
 
-// Purge deletes jobs whose retention has ended. A queue in which there were none is passed over
+// Purge deletes jobs whose retention has ended. A queue in which there were none is skipped
 // for a while. It is called by one goroutine, every few seconds.
 func (w *Worker) Purge(ctx context.Context) {
 	var queues []string
@@ -803,7 +803,7 @@ func (w *Worker) keepLeases() {
 		failed := make([]bool, len(w.engines))
 		var wg sync.WaitGroup
 		for i, e := range w.engines {
-			e.pulse.beat(time.Now(), lease)
+			e.pulse.record(time.Now(), lease)
 			if e.flight.len() > 0 {
 				wg.Go(func() { failed[i] = !e.keepLeases() })
 			}
