@@ -25,7 +25,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -157,7 +157,7 @@ func newLongRun(t *testing.T) *longRun {
 		rng:   rand.New(rand.NewPCG(seed, 0)), slack: fakeslack.New(fakeslack.Options{}),
 		jobs: map[string]*longJob{}, callbacks: map[string]jobs.Status{}, processes: map[string]*worker{}, counts: map[string]int{},
 	}
-	receiver := fakehttp.NewServer("receiver", http.HandlerFunc(r.callback))
+	receiver := loopback.NewServer("receiver", http.HandlerFunc(r.callback))
 	callbacks, err := receiver.Start("")
 	if err != nil {
 		t.Fatal(err)
