@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
 )
 
 // Destination is the reserved one whose jobs are alerts. Its handler is an [Alerts]. The
@@ -45,19 +47,16 @@ type Alerts struct {
 	store    stateStore
 	breakers breaker.Namespace
 	client   *jobs.Client
-	now      func(context.Context) (time.Time, error)      // Redis's clock; tests replace it
-	eviction func(context.Context) (store.Eviction, error) // of Redis; tests replace it
+	now      func(context.Context) (time.Time, error) // Redis's clock; tests replace it
 	log      *slog.Logger
 	composer composer
 
-	due triggers
+	buffer buffer
 	// slots are for notifiers that are not pagers: one that hangs leaves room for pages.
-	slots    chan struct{}
-	observed observed
+	slots chan struct{}
 
 	logged  outage.Limiter // of problems
 	scanned atomic.Bool    // this worker has scanned its destinations
-	evicted evictions      // as it was seen last; of notifyEviction alone
 }
 
 // New returns an Alerts on rdb, which stays the caller's to close. It sends nothing.
@@ -71,9 +70,8 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	a := &Alerts{
 		o: o, rdb: rdb, store: stateStore{rdb, store.Namespace(o.Namespace), o.Logger}, breakers: breaker.Namespace(o.Namespace), log: o.Logger,
 		composer: composer{publicURL: o.PublicURL},
-		due:      newTriggers(),
+		buffer:   buffer{observed: newObserved(), wake: make(chan struct{}, 1)},
 		slots:    make(chan struct{}, concurrency-1),
-		observed: newObserved(),
 		logged:   outage.Limiter{Every: 10 * time.Minute},
 	}
 	a.o.Destinations = slices.Clone(o.Destinations)
@@ -83,9 +81,23 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 			return nil, fmt.Errorf("alerts: new: %w", err)
 		}
 		a.now = a.client.Now
-		a.eviction = func(ctx context.Context) (store.Eviction, error) { return store.ReadEviction(ctx, rdb) }
 	}
 	return a, nil
+}
+
+// Serve makes a publisher of the same Namespace deliver alerts. Errors: it has another one, or
+// those of [publisher.Publisher.Handle].
+func (a *Alerts) Serve(p *publisher.Publisher) error {
+	if p == nil {
+		return errors.New("alerts: serve: the publisher is nil")
+	}
+	if err := a.needsRedis("serve"); err != nil {
+		return err
+	}
+	if p.Namespace() != a.o.Namespace {
+		return fmt.Errorf("alerts: serve: Namespace is %q, and the publisher's is %q", a.o.Namespace, p.Namespace())
+	}
+	return p.Handle(Destination, a, publisher.Concurrency(concurrency), publisher.Timeout(timeout), publisher.Breaker(breakerOptions()))
 }
 
 // needsRedis returns the error of a function that cannot do without Redis.
@@ -118,9 +130,9 @@ func (a *Alerts) Check(ctx context.Context) []notice.Problem {
 // logProblems logs what is wrong with the configuration.
 func (a *Alerts) logProblems(ctx context.Context) {
 	for _, p := range a.Check(ctx) {
-		if p.Fatal && a.logged.Allow(p.Of+p.Text) {
-			a.log.ErrorContext(ctx, "alerts cannot be delivered", "to", p.Of, "problem", p.Text)
-		} else if !p.Fatal {
+		if p.Fatal {
+			a.logPermanent(ctx, p.Of, p.Text)
+		} else {
 			a.log.WarnContext(ctx, "alerts may not be delivered", "to", p.Of, "problem", p.Text)
 		}
 	}

@@ -7,13 +7,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// giveUpAfter is how long an alert is tried to be delivered.
-const giveUpAfter = 24 * time.Hour
+const (
+	// giveUpAfter is how long an alert is tried to be delivered.
+	giveUpAfter = 24 * time.Hour
+	// blindAfter is how long a notice is looked for before it is sent again without.
+	blindAfter = 10 * time.Minute
+	// slowToShow is how long a service may take to do and show a request after its caller has
+	// given up; soonShown only to show it.
+	slowToShow = 15 * time.Second
+	soonShown  = 2 * time.Second
+)
 
 // Publish delivers one alert. It makes an Alerts the handler of [Destination].
 //
@@ -24,14 +32,17 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 		return errors.New("alerts: publish: the job is nil")
 	}
 	var what alertJob
-	if err := json.Unmarshal(job.Payload, &what); err != nil {
-		return jobs.Discard(fmt.Errorf("alerts: read the job: %w", err))
+	if err := json.Unmarshal(job.Payload, &what); err != nil || what.Subject == "" && what.Single == nil {
+		return jobs.Discard(fmt.Errorf("alerts: the job is not an alert: %w", err))
 	}
 	to := a.o.notifier(job.Key)
 	if to == nil {
-		return a.leave(ctx, job)
+		if a.logged.Allow("no notifier " + job.Key) {
+			a.log.WarnContext(ctx, "an alert is left to other workers: this one has not its notifier", "to", job.Key, "job", job.ID)
+		}
+		return a.again(ctx, job, time.Minute, fmt.Errorf("alerts: no worker has the notifier %s", job.Key))
 	}
-	if !to.Pager() {
+	if !to.Pager() { // one that hangs leaves room for pages
 		select {
 		case a.slots <- struct{}{}:
 			defer func() { <-a.slots }()
@@ -39,279 +50,276 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 			return jobs.Reschedule(time.Second)
 		}
 	}
-	// From here on this job does not stand in for others: it may have read before they came.
-	if err := a.store.unclaim(ctx, job.ID, a.store.claims(job, what)...); err != nil {
-		return jobs.Reschedule(time.Second)
-	}
 	err := a.deliver(ctx, to, job, what)
-	if err == nil {
-		return nil
-	}
 	failure, outside := errors.AsType[*notice.Error](err)
-	later, rescheduled := errors.AsType[*jobs.RescheduleError](err)
-	failed, isFailed := errors.AsType[*jobs.FailError](err)
+	_, rescheduled := errors.AsType[*jobs.RescheduleError](err)
+	_, discarded := errors.AsType[*jobs.FailError](err)
 	switch {
-	case errors.Is(err, errLocked):
-		return a.standIn(ctx, job, what, claimWaiting, time.Second)
+	case err == nil, rescheduled, discarded:
+		return err
 	case errors.Is(ctx.Err(), context.Canceled):
 		return err // the worker is shutting down: the job comes back by itself
-	case ctx.Err() != nil:
+	case errors.Is(err, errLocked), ctx.Err() != nil:
 		return jobs.Reschedule(time.Second)
-	case rescheduled:
-		return later
-	case isFailed && failed.Permanent:
-		return err
 	case !outside:
 		if a.logged.Allow("redis") {
 			a.log.WarnContext(ctx, "an alert could not be made yet; it is tried again", "job", job.ID, "error", err)
 		}
 		return jobs.Reschedule(time.Second)
+	case failure.Permanent:
+		a.logPermanent(ctx, to.Label(), failure.Problem)
+	case !failure.Limited && a.logged.Allow(job.Key+" passing"):
+		a.log.WarnContext(ctx, "an alert could not be delivered yet; it is tried again", "to", to.Label(), "problem", failure.Problem)
 	}
-	pause := a.undelivered(ctx, job, failure)
-	switch {
-	case failure.Limited:
+	if failure.Limited {
 		return jobs.RateLimited(failure.RetryAfter)
-	case a.tooOld(ctx, job):
-		a.giveUp(ctx, job, what, failure)
-		return jobs.Discard(fmt.Errorf("given up after %s: %w", giveUpAfter, failure))
 	}
-	return a.standIn(ctx, job, what, claimRetrying, pause)
+	return a.again(ctx, job, retryAfter(job), fmt.Errorf("given up after %s: %w", giveUpAfter, failure))
 }
 
-func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job, what alertJob) error {
-	switch {
-	case what.Kind == kindNotice && what.Single != nil:
-		return a.deliverSingle(ctx, to, job, what.Single)
-	case what.Kind != kindIncident:
-		return jobs.Discard(fmt.Errorf("alerts: unknown kind %q", what.Kind))
-	}
-	if _, _, ok := keysOf(what.Subject); ok {
-		return a.deliverKeys(ctx, to, job, what)
-	}
-	return a.deliverIncidents(ctx, to, job, what)
+// retryAfter is the pause after a failure of a service.
+func retryAfter(job *jobs.Job) time.Duration {
+	return min(time.Second<<min(job.RescheduleCount, 6), time.Minute)
 }
 
-// A job that is rescheduled stands in for the others of its subject, because it waits for
-// the lock or because its service failed.
-const (
-	claimWaiting = iota
-	claimRetrying
-)
-
-// claims are the keys by which a job stands in for others.
-func (s stateStore) claims(job *jobs.Job, what alertJob) []string {
-	return []string{s.key("waiting", job.Key, what.Subject), s.key("retrying", job.Key, what.Subject)}
-}
-
-// standIn reschedules a job, unless another one of its subject is rescheduled for the same
-// reason: that will do all that there is to do.
-func (a *Alerts) standIn(ctx context.Context, job *jobs.Job, what alertJob, claim int, pause time.Duration) error {
-	if what.Kind != kindIncident {
-		return jobs.Reschedule(pause)
-	}
-	// The key ends, in case the job dies.
-	first, err := lease.Acquire(ctx, a.rdb, a.store.claims(job, what)[claim], job.ID, pause+time.Minute)
-	if err == nil && !first {
-		return nil
+// again reschedules a job, unless it is too old: then it fails with err. Pages are enqueued long
+// before they are due.
+func (a *Alerts) again(ctx context.Context, job *jobs.Job, pause time.Duration, err error) error {
+	if now, failed := a.now(ctx); failed == nil && now.Sub(job.CreatedAt) > giveUpAfter+max(0, a.o.OpenTooLong) {
+		a.log.ErrorContext(ctx, "an alert is given up", "job", job.ID, "to", job.Key, "problem", post.Words(err))
+		return jobs.Discard(err)
 	}
 	return jobs.Reschedule(pause)
 }
 
-// leave reschedules a job for workers that have its notifier.
-func (a *Alerts) leave(ctx context.Context, job *jobs.Job) error {
-	if a.tooOld(ctx, job) {
-		return jobs.Discard(fmt.Errorf("alerts: no worker has the notifier %s", job.Key))
+// logPermanent logs an error that an operator has to correct.
+func (a *Alerts) logPermanent(ctx context.Context, label, problem string) {
+	if a.logged.Allow(label + problem) {
+		a.log.ErrorContext(ctx, "alerts cannot be delivered", "to", label, "problem", problem)
 	}
-	if a.logged.Allow("no notifier " + job.Key) {
-		a.log.WarnContext(ctx, "an alert is left to other workers: this one does not have the notifier", "to", job.Key, "job", job.ID)
-	}
-	return jobs.Reschedule(time.Minute)
 }
 
-// tooOld reports whether an alert is not worth delivering any more.
-func (a *Alerts) tooOld(ctx context.Context, job *jobs.Job) bool {
-	now, err := a.now(ctx)
-	// Pages are enqueued long before they are due.
-	return err == nil && now.Sub(job.CreatedAt) > giveUpAfter+max(0, a.o.OpenTooLong)
+// sender sends the notices of one thread through one notifier, under a lock.
+type sender struct {
+	a    *Alerts
+	to   notice.Notifier
+	lock *lock
+	name string // of the record
+	now  time.Time
+	record
 }
 
-// deliverIncidents sends what a notifier has not sent of the threads of a breaker, the
-// oldest first, while no other process does.
-func (a *Alerts) deliverIncidents(ctx context.Context, to notice.Notifier, job *jobs.Job, what alertJob) error {
-	name := what.Subject
-	now, err := a.now(ctx)
-	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
+func (s *sender) save(ctx context.Context) error { return s.lock.save(ctx, s.name, &s.record) }
+
+// deliver sends what a notifier has not sent of a subject, while no other process does.
+func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job, what alertJob) error {
+	subject := what.Subject
+	if what.Single != nil {
+		subject = what.Single.ID
 	}
-	s, err := a.update(ctx, name, now)
-	if err != nil {
-		return err
-	}
-	if err := a.setTimers(ctx, s, name, now); err != nil {
-		return err
-	}
-	lock, err := a.store.lock(ctx, a.store.key("lock", to.Name(), name), job.ID)
+	lock, err := a.store.lock(ctx, a.store.key("lock", to.Name(), subject), job.ID)
 	if err != nil {
 		return err
 	}
 	defer lock.unlock(ctx)
-	// The previous holder may have sent what was new.
-	if s, err = a.update(ctx, name, now); err != nil {
-		return err
-	}
-	var errs []error
-	for i := range s.Threads {
-		t := &s.Threads[i]
-		if t.Done[to.Name()] {
-			continue
-		}
-		newest := i == len(s.Threads)-1
-		over := !newest || !t.open() && !now.Before(t.overAt())
-		err := a.sendIncident(ctx, to, lock, name, t, newest, over, now)
-		if err == nil && over && !t.open() {
-			err = a.finish(ctx, name, to.Name(), *t)
-		}
-		// A notice that waits for an operator's correction does not block other threads.
-		if e, ok := errors.AsType[*notice.Error](err); err != nil && (!ok || !e.OneNotice) {
-			return errors.Join(append([]error{err}, errs...)...)
-		}
-		errs = append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return a.untilDue(what, s, now)
-}
-
-// sendIncident sends what is new of a thread. over is true if a closed thread is final.
-func (a *Alerts) sendIncident(ctx context.Context, to notice.Notifier, lock *lock, name string, t *thread, newest, over bool, now time.Time) error {
-	x := &steps{
-		to: to, id: t.ID, recovery: fmt.Sprintf("%s.recovery-%d", t.ID, t.Openings), openings: t.Openings,
-		open: t.open(), over: over, page: t.pageDue(now, a.o.OpenTooLong),
-	}
-	x.situation = func() (*situation, error) { return a.situation(ctx, name, t, newest, now) }
-	x.opened = func(s *situation) error {
-		if !openedByRefusals(t.Cause) || len(s.Answers) > 0 || !t.open() {
-			return nil
-		}
-		// The reason may arrive in a moment.
-		return a.send(ctx, []trigger{{
-			id: t.Incident + ".why", key: to.Name(), at: now.Add(answersLate),
-			job: alertJob{Kind: kindIncident, Subject: name, Event: "why", Incident: t.Incident},
-		}})
-	}
-	return a.sendSteps(ctx, lock, x)
-}
-
-// deliverKeys notifies of the keys of a destination that are limited, or of those whose
-// credentials are refused: one thread, however many they are, updated every few seconds at most.
-func (a *Alerts) deliverKeys(ctx context.Context, to notice.Notifier, job *jobs.Job, what alertJob) error {
-	name := what.Subject
-	destination, refused, _ := keysOf(name)
-	lock, err := a.store.lock(ctx, a.store.key("lock", to.Name(), name), job.ID)
-	if err != nil {
-		return err
-	}
-	defer lock.unlock(ctx)
-	now, err := a.now(ctx)
-	if err != nil {
+	s := &sender{a: a, to: to, lock: lock, name: a.store.recordKey(to.Name(), subject)}
+	if s.now, err = a.now(ctx); err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	s, open, err := a.updateKeys(ctx, name, what.Opened, now)
-	if err != nil {
+	if s.record, err = a.store.record(ctx, to.Name(), subject); err != nil {
 		return err
 	}
-	t := s.Thread
-	if t == nil || t.Done[to.Name()] {
+	if s.Retrying != "" && s.Retrying != job.ID && s.now.Before(s.RetryingUntil) && !s.Done {
+		// What has failed is tried again by another job, which will send all that there is; a job
+		// that is lost does not.
 		return nil
 	}
-	var seen keysSeen
-	if !refused {
-		if seen, err = a.store.seenKeys(ctx, destination); err != nil {
+	if what.Single != nil {
+		return s.sendSingle(ctx, job, what.Single)
+	}
+	err = s.sendThread(ctx, what)
+	failure, outside := errors.AsType[*notice.Error](err)
+	s.Retrying, s.RetryingUntil = "", time.Time{}
+	if outside && !failure.Limited {
+		s.Retrying, s.RetryingUntil = job.ID, s.now.Add(retryAfter(job)+30*time.Second)
+	}
+	return errors.Join(err, s.save(ctx))
+}
+
+// sendSingle sends a notice that belongs to no incident, once.
+func (s *sender) sendSingle(ctx context.Context, job *jobs.Job, x *single) error {
+	if s.Posted {
+		return nil
+	}
+	n := x.compose(s.a.composer)
+	n.ID, n.Dedup, n.At = x.ID, x.ID, job.CreatedAt
+	return s.send(ctx, n, func() { s.Posted, s.Done = true, true })
+}
+
+// sendThread sends what a notifier has not sent of a subject's thread, in order.
+func (s *sender) sendThread(ctx context.Context, what alertJob) error {
+	read, err := s.update(ctx, what.Subject, what.Opened)
+	if err != nil || s.ID == "" || s.Done {
+		return err
+	}
+	a, pager, tooLong := s.a, s.to.Pager(), s.a.o.OpenTooLong
+	if !s.open() && s.now.Sub(s.Ended) > giveUpAfter {
+		s.Done = true
+		return nil
+	}
+	if err := s.setTimer(ctx, what); err != nil {
+		return err
+	}
+	send := func(id string, compose func(*situation) *notice.Notice, note func()) error {
+		facts, err := read()
+		if err != nil {
+			return err
+		}
+		n := compose(facts)
+		n.ID = id
+		return s.send(ctx, n, note)
+	}
+	if !pager && !s.Posted {
+		if err := send(s.ID+".message", a.composer.opened, func() { s.Posted = true }); err != nil {
 			return err
 		}
 	}
-	t.Openings = max(1, t.Openings) // a record of before they were counted
-	id := destination + "." + t.ID
-	over := t.over(now)
-	err = a.sendSteps(ctx, lock, &steps{
-		to: to, id: id, recovery: fmt.Sprintf("%s.recovery-%d", id, t.Openings), openings: t.Openings,
-		open: !over, over: over, page: t.pageDue(now, a.o.OpenTooLong),
-		situation: func() (*situation, error) { return a.keysSituation(ctx, name, t, open, seen, now) },
-	})
-	switch {
-	case err != nil:
-		return err
-	case over:
-		return a.finishKeys(ctx, name, to.Name(), t)
-	case t.Ended.IsZero():
-		return nil // the next event, or the next scan, is soon enough
+	over := s.over(s.now)
+	// After a recovery was sent, a page for the next opening follows. A late page informs
+	// readers; for a pager it is of no use.
+	again := s.Paged > 0 && s.open() && s.Recovered >= s.Paged
+	if s.pageDue(s.now, tooLong) && (s.Paged == 0 || again) && !(pager && over) {
+		id := s.ID + ".page"
+		if again {
+			id = fmt.Sprintf("%s-%d", id, s.Openings)
+		}
+		s.Raised = s.Openings // saved before it is sent
+		page := func(x *situation) *notice.Notice { return a.composer.page(x, tooLong) }
+		if err := send(id, page, func() {
+			s.Paged = s.Openings
+			if s.Recovered > 0 {
+				s.Reopened = s.Openings
+			}
+		}); err != nil {
+			return err
+		}
 	}
-	at := t.Ended.Add(keysQuiet)
-	return a.send(ctx, []trigger{{
-		id: fmt.Sprintf("%s.%s.over-%d.%s", destination, what.Event, at.UnixMilli(), to.Name()), key: to.Name(), at: at,
-		job: alertJob{Kind: kindIncident, Subject: name, Event: what.Event},
-	}})
+	// A failed update does not block what follows.
+	var notUpdated error
+	if !pager {
+		facts, err := read()
+		if err != nil {
+			return err
+		}
+		notUpdated = s.show(ctx, a.composer.opened(facts))
+	}
+	switch {
+	case !pager && s.open() && s.Recovered > s.Reopened && s.Recovered < s.Openings:
+		// The last notice was a recovery.
+		err = send(fmt.Sprintf("%s.reopened-%d", s.ID, s.Openings), a.composer.reopened, func() { s.Reopened = s.Openings })
+	case over && s.Recovered < s.Openings && (!pager || s.Raised > s.Recovered):
+		// A pager resolves what it may have triggered, also if a later attempt was refused.
+		err = send(fmt.Sprintf("%s.recovery-%d", s.ID, s.Openings), a.composer.recovered, func() { s.Recovered = s.Openings })
+	}
+	if err == nil && over {
+		s.Done = notUpdated == nil
+	}
+	return errors.Join(err, notUpdated)
 }
 
-// deliverSingle sends a notice that belongs to no incident, once.
-func (a *Alerts) deliverSingle(ctx context.Context, to notice.Notifier, job *jobs.Job, single *singleJob) error {
-	r := single.report()
-	if r == nil {
-		return jobs.Discard(fmt.Errorf("alerts: job %s has no notice", job.ID))
+// setTimer enqueues the job that sends the next notice at its time.
+func (s *sender) setTimer(ctx context.Context, what alertJob) error {
+	event, at := "quiet", s.overAt()
+	if s.open() {
+		event, at = "page", s.pageAt(s.a.o.OpenTooLong)
 	}
-	if a.tooOld(ctx, job) {
-		return jobs.Discard(fmt.Errorf("alerts: no worker delivered it within %s", giveUpAfter))
+	if !at.After(s.now) {
+		return nil
 	}
-	n := r.compose(a.composer)
-	n.ID, n.Dedup, n.At = single.ID, single.ID, job.CreatedAt
-	if single.Of != "" {
-		now, _, err := load[failure](ctx, a.store, a.store.failureKey(single.Of))
+	id := fmt.Sprintf("%s.%s-%d.%s", s.ID, event, at.Unix(), s.to.Name())
+	return s.a.enqueue(ctx, []trigger{{id, s.to, at, alertJob{Subject: what.Subject}}})
+}
+
+// send sends a notice and saves that, which note records.
+//
+// That it is about to be sent is saved first. If it is unknown then whether it arrived,
+// because the response was lost or this process died, it is looked for before it is sent
+// again, if the notifier can.
+func (s *sender) send(ctx context.Context, n *notice.Notice, note func()) error {
+	sent := func() error {
+		s.Sending, s.SendingSince = "", time.Time{}
+		note()
+		return s.save(ctx)
+	}
+	if editor, edits := s.to.(notice.Editor); edits && s.Sending == n.ID {
+		found, err := s.find(ctx, editor, n)
 		switch {
 		case err != nil:
 			return err
-		case now.Notified == single.ID:
-		case to.Pager():
-			n.Kind = notice.Resolved // what is true by now
-		default:
-			return nil
+		case found:
+			return sent()
 		}
 	}
-	if single.Eviction != nil && single.Ends == "" && to.Pager() {
-		if over, err := a.evictionOver(ctx, single.ID); over || err != nil {
-			return err
-		}
+	if s.Sending != n.ID {
+		s.Sending, s.SendingSince = n.ID, s.now
 	}
-	thread := job.ID
-	if single.Ends != "" {
-		thread, n.Dedup = jobID(single.Ends+"."+to.Name()), single.Ends
-	}
-	lock, err := a.store.lock(ctx, a.store.key("lock", "notice", thread), job.ID)
-	if err != nil {
+	// If no response comes, the service may act until then.
+	s.LookAt = s.now.Add(notice.CallTimeout + slowToShow)
+	if err := s.save(ctx); err != nil {
 		return err
 	}
-	defer lock.unlock(ctx)
-	s, err := a.sender(ctx, lock, to, thread)
-	if err != nil {
+	if err := s.lock.extend(ctx); err != nil {
 		return err
 	}
-	p := &s.progress
+	err := s.to.Send(ctx, n, &s.Root)
+	e, outside := errors.AsType[*notice.Error](err)
 	switch {
-	case single.Ends == "" && p.Posted || p.Recovered > 0:
-		return nil
-	case single.Ends != "" && !p.Posted:
-		// What it ends may have to wait, or be gone from Redis.
-		first, err := a.client.Get(ctx, thread)
-		if err == nil && !first.Status.Final() || err != nil && !errors.Is(err, jobs.ErrNotFound) {
-			return jobs.Reschedule(5 * time.Second)
-		}
+	case err == nil:
+		return sent()
+	case outside && e.Refused:
+		s.Sending, s.SendingSince = "", time.Time{}
+	case outside && !e.Timeout:
+		s.LookAt = s.now.Add(soonShown) // the service has acted by now, or not
 	}
-	if err := s.send(ctx, n); err != nil {
+	return err
+}
+
+// find looks for a notice that may have arrived.
+func (s *sender) find(ctx context.Context, editor notice.Editor, n *notice.Notice) (bool, error) {
+	if rest := s.LookAt.Sub(s.now); rest > 0 {
+		return false, jobs.Reschedule(rest)
+	}
+	if err := s.lock.extend(ctx); err != nil {
+		return false, err
+	}
+	found, err := editor.Find(ctx, n, &s.Root, s.SendingSince)
+	if e, ok := errors.AsType[*notice.Error](err); ok && e.Limited {
+		return false, jobs.Reschedule(bounded(e.RetryAfter)) // sending is not limited by that
+	}
+	if err != nil && s.now.Sub(s.SendingSince) >= blindAfter {
+		s.SendingSince = s.now // the next time without a look is as far off again
+		return false, nil
+	}
+	return found, err
+}
+
+// bounded bounds a hint where no breaker does.
+func bounded(hint time.Duration) time.Duration {
+	return min(max(hint, time.Second), breakerOptions().MaxCooldown)
+}
+
+// show shows n in place of the first notice, if the notifier can and it has changed.
+func (s *sender) show(ctx context.Context, n *notice.Notice) error {
+	editor, ok := s.to.(notice.Editor)
+	if !ok {
+		return nil
+	}
+	if err := s.lock.extend(ctx); err != nil {
 		return err
 	}
-	p.Posted = true
-	if single.Ends != "" {
-		p.Recovered = 1
+	err := editor.Update(ctx, n, &s.Root)
+	if e, ok := errors.AsType[*notice.Error](err); ok && e.Limited {
+		return jobs.Reschedule(bounded(e.RetryAfter)) // sending is not limited by that
 	}
-	return s.save(ctx)
+	return err
 }

@@ -261,39 +261,11 @@ func TestMissedIncidentsAreNotified(t *testing.T) {
 func (b *harness) lookAround() {
 	b.t.Helper()
 	for _, a := range b.workers {
-		if err := a.scan(b.t.Context()); err != nil {
+		if err := a.scan(b.t.Context(), b.now()); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 	b.send()
-}
-
-// Incidents of more than an hour ago are not reported: neither from the list of a
-// month, nor incidents that ended before alerting was switched on.
-func TestOldIncidentsAreNotNotified(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1)
-	b.lookAround()
-	b.dead = true
-	for i := range 5 {
-		b.play(time.Duration(i) * 24 * time.Hour)
-		b.trip("shop")
-		b.play(time.Duration(i)*24*time.Hour + 20*time.Minute)
-		b.reset("shop")
-		b.tasks = nil
-	}
-	if err := b.rdb.Del(t.Context(), key("subject", "shop")).Err(); err != nil {
-		t.Fatal(err)
-	}
-	b.play(6 * 24 * time.Hour)
-	if err := b.rdb.Set(t.Context(), key("since"), start.UnixMilli(), time.Hour).Err(); err != nil { // without a gap
-		t.Fatal(err)
-	}
-	before := b.sent()
-	id := b.trip("shop")
-	b.lookAround()
-	b.settle()
-	same(t, "channel", append(before, id+".message"), b.sent())
 }
 
 // A webhook can neither edit nor reply: each step is a message of its own, the

@@ -42,7 +42,7 @@ func (terminal) Pager() bool   { return false }
 func (terminal) Close()        {}
 
 func (terminal) Send(_ context.Context, n *notice.Notice, _ *notice.Root) error {
-	fmt.Println(n.Title.Icon, n.Summary.Plain(n.Now))
+	fmt.Println(n.Icon, n.Summary.Plain(n.Now))
 	return nil
 }
 
@@ -122,18 +122,14 @@ func ExampleAlerts_Test() {
 		fmt.Println(err)
 	}
 	// Output:
-	// Slack webhook: message of an incident: ok
-	// Slack webhook: page: ok
-	// Slack webhook: recovery: ok
-	// Slack webhook: message about keys: ok
-	// Slack webhook: burst of failed jobs: ok
-	// Slack webhook: poison job: ok
-	// Slack webhook: jobs refused alone: ok
-	// Slack webhook: old pending job: ok
-	// Slack webhook: unreachable destination: ok
-	// Slack webhook: destination without workers: ok
-	// Slack webhook: Redis unreachable: ok
-	// Slack webhook: Redis back: ok
-	// Slack webhook: Redis drops keys: ok
-	// Slack webhook: undelivered alerts: ok
+	// Slack: message of an incident: ok
+	// Slack: page: ok
+	// Slack: recovery: ok
+	// Slack: message about keys: ok
+	// Slack: burst of failed jobs: ok
+	// Slack: poison job: ok
+	// Slack: jobs refused alone: ok
+	// Slack: old pending job: ok
+	// Slack: Redis unreachable: ok
+	// Slack: Redis back: ok
 }

@@ -3,8 +3,6 @@ package alerts
 import (
 	"strconv"
 	"time"
-
-	"github.com/tidegate/tidegate/alerts/notice"
 )
 
 // thousands writes 1204 as 1,204.
@@ -73,12 +71,4 @@ func units(d, big time.Duration, bigName string, small time.Duration, smallName 
 		out += " " + strconv.Itoa(int(d%big/small)) + " " + smallName
 	}
 	return out
-}
-
-// rfc3339 is an instant for programs, "" if it is not known.
-func rfc3339(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return notice.WholeSecond(t).Format(time.RFC3339)
 }

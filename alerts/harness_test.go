@@ -236,7 +236,7 @@ func (b *harness) deliver(name string) {
 func (b *harness) send() {
 	b.t.Helper()
 	for _, a := range b.workers {
-		if err := a.sendTriggers(b.t.Context()); err != nil {
+		if err := a.flush(b.t.Context()); err != nil {
 			b.t.Fatal(err)
 		}
 	}

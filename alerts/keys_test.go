@@ -151,26 +151,6 @@ func TestLimitedKeyIsQuiet(t *testing.T) {
 	}
 }
 
-// Counts of incidents of keys do not depend on which worker reports them, and how often.
-func TestCountsOfKeys(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 2)
-	running := keyIncidents{"shop": {"a": {}, "b": {}}}
-	ended := keyIncidents{"shop": {"a": {ended: true, counts: counts{Probes: 1, Wasted: 2, Rescheduled: 3}}, "c": {ended: true, counts: counts{Wasted: 5}}}}
-	for _, k := range []keyIncidents{running, ended, running, ended} {
-		if err := b.workers[0].store.addKeys(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := b.workers[1].store.seenKeys(t.Context(), "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := (keysSeen{3, counts{1, 7, 3}}); got != want {
-		t.Errorf("sum %+v, want %+v", got, want)
-	}
-}
-
 var forGood = breaker.Unauthorized().WithReason("invalid_grant", true)
 
 // Keys whose credentials only a person can renew share one message and one page, whatever other

@@ -2,15 +2,12 @@ package alerts
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // during calls f once, in the middle of the next call of a method of Slack: before it
@@ -22,31 +19,6 @@ func (b *harness) during(method string, f func()) {
 			f()
 		}
 		return nil, nil //nolint:nilnil // the call goes its way
-	}
-}
-
-// A job waits for the lock and stands in for jobs that come meanwhile. Once it has the
-// lock, it does not: a later job sends what comes while it sends.
-func TestIncidentWhileAnotherJobSends(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 2, withoutPager)
-	turn, err := b.workers[0].store.lock(t.Context(), key("lock", "slack", "shop"), "another")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := b.trip("shop")
-	b.settle() // it has to wait
-	turn.unlock(t.Context())
-	b.during("chat.postMessage", func() {
-		b.reset("shop")
-		b.fetch()
-		b.run(b.task(id + ".closed.slack"))
-	})
-	b.play(time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
-	b.play(time.Hour)
-	if left := b.waiting(); len(left) > 0 {
-		t.Errorf("jobs are left: %v", left)
 	}
 }
 
@@ -97,50 +69,6 @@ func TestReopenedWhileTheRecoveryIsSent(t *testing.T) {
 	}
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
-	}
-}
-
-// A full Redis gives leases and keeps what alerts record under them, so people are notified.
-func TestLockOnAFullRedis(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	rdb := redistest.Start(t).Client(t)
-	s := stateStore{rdb: rdb, ns: store.DefaultNamespace, log: slog.New(slog.DiscardHandler)}
-	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.Set(ctx, "probe", "x", 0).Err(); err == nil {
-		t.Fatal("Redis is not full")
-	}
-	now := time.UnixMilli(1763690400123)
-	for range 2 {
-		if since, err := s.firstRun(ctx, now); err != nil || since.UnixMilli() != 1763690400123 {
-			t.Errorf("first run: %v, %v", since, err)
-		}
-		now = now.Add(time.Minute)
-	}
-	turn, err := s.lock(ctx, key("lock", "slack", "shop"), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := turn.extend(ctx); err != nil {
-		t.Errorf("extend: %v", err)
-	}
-	if err := turn.save(ctx, key("said"), "hello"); err != nil {
-		t.Errorf("save: %v", err)
-	}
-	if _, err := change(ctx, s, key("changed"), func(v *string) (bool, error) { *v += "."; return true, nil }); err != nil {
-		t.Errorf("change: %v", err)
-	}
-	for i, want := range []bool{true, false} {
-		if got, err := s.once(ctx, time.Hour, "look", "shop"); err != nil || got != want {
-			t.Errorf("once, call %d: %v, %v", i+1, got, err)
-		}
-	}
-	for want := 1; want <= 2; want++ {
-		if got, err := s.failed(ctx, "shop", 1, time.Hour); err != nil || got != want {
-			t.Errorf("failed jobs: %d, %v, want %d", got, err, want)
-		}
 	}
 }
 

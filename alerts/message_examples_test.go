@@ -2,21 +2,17 @@ package alerts
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/jobs"
 )
 
-// example is a message as it may be in real life: the golden tests hold its JSON, the
-// pictures of the documentation are made of it.
+// example is a message as it may be in real life: the golden test holds its JSON.
 type example struct {
 	name   string // of its file
-	title  string // of its picture; "" for none
-	thread string // what it replies to
-	posted time.Time
 	notice *notice.Notice
 	short  bool // as a webhook shows it
 }
@@ -29,9 +25,9 @@ func afterNoon(d time.Duration) time.Time { return noon.Add(d) }
 // shopLimited is a breaker that the API has opened.
 func shopLimited() situation {
 	return situation{
-		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop",
-		Thread: "0199a1b2", Incident: "0199a1b2", State: breaker.Open, Cause: breaker.CauseThreshold, By: "worker-2:4711",
-		Since: afterNoon(0), Until: afterNoon(5 * time.Minute), Openings: 1, Wasted: 3, Rescheduled: 3, Backlog: 1204, Expiring: 17,
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop", State: breaker.Open, Until: afterNoon(5 * time.Minute), Backlog: 1204, Expiring: 17,
+		thread: thread{ID: "0199a1b2", Incident: "0199a1b2", Cause: breaker.CauseThreshold, By: "worker-2:4711", Since: afterNoon(0), Openings: 1},
+		counts: counts{Wasted: 3, Rescheduled: 3},
 		Answers: []refusal{
 			{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-7", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
 			{At: afterNoon(-400 * time.Millisecond), Destination: "shop", Job: "post-6", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
@@ -41,7 +37,7 @@ func shopLimited() situation {
 }
 
 func changed(s situation, change func(*situation)) situation {
-	s.Answers, s.Keys = slices.Clone(s.Answers), slices.Clone(s.Keys)
+	s.Answers, s.Open = slices.Clone(s.Answers), slices.Clone(s.Open)
 	change(&s)
 	return s
 }
@@ -97,26 +93,27 @@ func shopRecovered() situation {
 
 func keysLimited() situation {
 	s := situation{
-		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Thread: "keys-1", State: breaker.Open, Cause: breaker.CauseHint,
-		Since: afterNoon(-6 * time.Minute), Openings: 1, Wasted: 14, Probes: 2, Backlog: 3310, Expiring: -1, KeysOpen: 12, KeysSeen: 14,
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", State: breaker.Open, Backlog: 3310, Expiring: -1, KeysOpen: 12,
+		thread: thread{ID: "keys-1", Cause: breaker.CauseHint, Since: afterNoon(-6 * time.Minute), Openings: 1, Keys: 14},
+		counts: counts{Wasted: 14, Probes: 2},
 		Answers: []refusal{{
 			At: afterNoon(0), Destination: "shop", Key: "alice", Job: "post-7", Status: 429, RetryAfter: 10 * time.Minute, Body: `{"error":"user_limit"}`,
 		}},
 	}
 	for i, k := range []string{"alice", "bob", "customer-4711", "dora@example.com", "emil"} {
-		s.Keys = append(s.Keys, keySituation{
-			Key: k, Since: afterNoon(time.Duration(i-6) * time.Minute), Until: afterNoon(time.Duration(10+i) * time.Minute), Cause: breaker.CauseHint, Held: 40 - 13*i,
-		})
+		s.Open = append(s.Open, keySituation{breaker.Status{
+			OpenedAt: afterNoon(time.Duration(i-6) * time.Minute), OpenUntilRedis: afterNoon(time.Duration(10+i) * time.Minute), IncidentCause: breaker.CauseHint,
+		}, k, 40 - 13*i})
 	}
-	s.Keys[2].Cause, s.Keys[2].Held = breaker.CauseThreshold, 1
-	s.Keys[3].Held, s.Keys[4].Held = 1800, -1
-	s.Keys[4].Until, s.Keys[4].Cause = time.Time{}, breaker.CauseManual
+	s.Open[2].IncidentCause, s.Open[2].Held = breaker.CauseThreshold, 1
+	s.Open[3].Held, s.Open[4].Held = 1800, -1
+	s.Open[4].OpenUntilRedis, s.Open[4].IncidentCause = time.Time{}, breaker.CauseManual
 	return s
 }
 
 func keysOver() situation {
 	return changed(keysLimited(), func(s *situation) {
-		s.State, s.KeysOpen, s.Keys, s.Answers, s.Wasted, s.Probes = breaker.Closed, 0, nil, nil, 0, 0
+		s.State, s.KeysOpen, s.Open, s.Answers, s.counts = breaker.Closed, 0, nil, nil, counts{}
 		s.Now, s.Ended, s.Backlog = afterNoon(20*time.Minute), afterNoon(14*time.Minute), 120
 	})
 }
@@ -124,23 +121,23 @@ func keysOver() situation {
 // keysRefused are users that have withdrawn their consent, and one static token.
 func keysRefused() situation {
 	s := situation{
-		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Thread: "shop.refused-1", Refused: true,
-		State: breaker.Open, Cause: breaker.CauseCredentials, Since: afterNoon(-6 * time.Minute), Openings: 1, Wasted: 4,
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Refused: true, State: breaker.Open, counts: counts{Wasted: 4},
 		Backlog: -1, Expiring: -1, KeysOpen: 4, KeysPermanent: 3,
-		Reason: "the token server refuses the refresh token of key \"alice\" of destination shop (answered 400 invalid_grant): let the user sign in again and put the new refresh token into OAUTH_REFRESH_TOKENS_FILE",
+		thread: thread{ID: "shop.refused-1", Cause: breaker.CauseCredentials, Since: afterNoon(-6 * time.Minute), Openings: 1, Keys: 4},
 	}
+	s.Reason = "the token server refuses the refresh token of key \"alice\" of destination shop (answered 400 invalid_grant): let the user sign in again and put the new refresh token into OAUTH_REFRESH_TOKENS_FILE"
 	for i, k := range []string{"alice", "bob", "customer-4711", "dora@example.com"} {
-		s.Keys = append(s.Keys, keySituation{
-			Key: k, Since: afterNoon(time.Duration(i-6) * time.Minute), Until: afterNoon(time.Duration(i) * time.Minute),
-			Cause: breaker.CauseCredentials, Permanent: i < 3, Held: 10 - 3*i,
-		})
+		s.Open = append(s.Open, keySituation{breaker.Status{
+			OpenedAt: afterNoon(time.Duration(i-6) * time.Minute), OpenUntilRedis: afterNoon(time.Duration(i) * time.Minute),
+			IncidentCause: breaker.CauseCredentials, Permanent: i < 3,
+		}, k, 10 - 3*i})
 	}
 	return s
 }
 
 func keysAccepted() situation {
 	return changed(keysRefused(), func(s *situation) {
-		s.State, s.KeysOpen, s.KeysPermanent, s.Keys, s.Wasted = breaker.Closed, 0, 0, nil, 0
+		s.State, s.KeysOpen, s.KeysPermanent, s.Open, s.Wasted = breaker.Closed, 0, 0, nil, 0
 		s.Now, s.Ended = afterNoon(20*time.Minute), afterNoon(19*time.Minute)
 	})
 }
@@ -162,93 +159,74 @@ func shopDown() situation {
 	})
 }
 
-var (
-	exampleBurst  = burst{"shop", 57, 5 * time.Minute, afterNoon(0), `dial tcp 203.0.113.9:443: connect: connection refused`, "post-57"}
-	exampleAlone  = refusedAlone{"shop", afterNoon(0), jobs.RefusedAlone{Jobs: 3, Refusals: 11, Failed: 1, Since: afterNoon(-20 * time.Minute), Job: "post-14", Text: "refused 4 times while 812 other calls were accepted"}}
-	examplePoison = poisoned{"shop", "alice", "post-13", 3, "the worker died with the job in hand", afterNoon(0)}
-	exampleLate   = overdue{
-		Destination: "shop", Since: afterNoon(-65 * time.Minute), Bound: time.Hour, At: afterNoon(0), Backlog: 1204,
-		WorkersSeen: afterNoon(-12 * time.Minute),
-	}
-	exampleLost  = redisOutage{"worker-2:4711", afterNoon(0), time.Time{}, "dial tcp 10.0.0.5:6379: connect: connection refused"}
-	exampleDrops = eviction{Since: afterNoon(-time.Minute), At: afterNoon(0), Policy: "allkeys-lru", Dropped: 12, Total: 1066}
-	exampleGone  = undelivered{7, afterNoon(-26 * time.Hour), "channel_not_found: the channel does not exist, or the app is not in it", "Slack"}
-)
-
 // examples are one message of each kind, in each state.
 func examples() []example {
 	c := composer{publicURL: "https://tidegate.example.com"}
 	const tooLong = 15 * time.Minute
 	late := changed(shopProbeFailed(), func(s *situation) { s.Now = afterNoon(15 * time.Minute) })
-	parent := iconLimited + " shop" + headline(&late).Rest.Plain(late.Now)
-	budget := changed(shopLimited(), func(s *situation) {
-		s.Cause, s.Answers, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseBudget, nil, 0, 0, 0
-	})
-	short := changed(shopTripped(), func(s *situation) { s.Until = afterNoon(24 * time.Hour) })
 	reset := changed(shopRecovered(), func(s *situation) { s.EndedBy = breaker.CauseReset })
-	paused := exampleLate
-	paused.Paused = true
-	held := exampleLate
-	held.WorkersSeen, held.State, held.Until = held.At, breaker.Open, afterNoon(20*time.Minute)
-	slow := exampleLate
-	slow.WorkersSeen = slow.At
-	retried := slow
-	retried.Job, retried.Waits = "post-7", "retry 3 of 10 in 5m"
-	may, kept := exampleDrops, exampleDrops
-	may.Dropped, may.Total = 0, 0
-	kept.At = afterNoon(12 * time.Minute)
-	kept.Ended, kept.Policy = kept.At, ""
-	back := exampleLost
-	back.Back = afterNoon(3*time.Minute + 2*time.Second)
-	return []example{
-		{"opened", "Message: shop is rate limited", "", shopLimited().Now, c.opened(shopLimited()), false},
-		{"opened-one-route", "", "", shopLimited().Now, c.opened(changed(shopLimited(), func(s *situation) {
-			s.Route = words.LimitedRoute("/v1/images", "request.path", 5, 40)
-		})), false},
-		{"opened-with-hint", "Message: shop is rate limited, the API said until when", "", shopHinted().Now, c.opened(shopHinted()), false},
-		{"opened-nothing-left", "", "", budget.Now, c.opened(budget), false},
-		{"probing", "Message: one call tests whether shop accepts calls again", "", shopLimited().Now, c.opened(shopOnTrial()), false},
-		{"probe-failed", "Message: shop is still rate limited, two probes have failed", "", shopLimited().Now, c.opened(shopProbeFailed()), false},
-		{"tripped", "Message: an operator has opened the breaker of shop", "", shopTripped().Now, c.opened(shopTripped()), false},
-		{"tripped-for-a-day", "", "", short.Now, c.opened(short), false},
-		{"flapping", "Message: the breaker of shop opens again and again", "", shopLimited().Now, c.opened(shopFlaps()), false},
-		{"closed", "Message: shop has recovered", "", shopLimited().Now, c.opened(shopRecovered()), false},
-		{"closed-by-hand", "", "", reset.Now, c.opened(reset), false},
-		{"closed-forced", "", "", reset.Now, c.opened(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseForced })), false},
-		{"closed-lost", "", "", reset.Now, c.opened(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseLost })), false},
-		{"keys", "Message: twelve keys of shop are rate limited", "", keysLimited().Now, c.opened(keysLimited()), false},
-		{"keys-over", "", "", keysOver().Now, c.opened(keysOver()), false},
-		{"page", "Page: shop has been rate limited for 15 minutes", parent, late.Now, c.page(late, tooLong), false},
-		{"page-too-late", "", parent, shopRecovered().Now, c.page(shopRecovered(), tooLong), false},
-		{"page-tripped", "", parent, shopTripped().Now, c.page(changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), tooLong), false},
-		{"token-refused", "Message: the API refuses the token of shop", "", shopLimited().Now, c.opened(shopTokenRefused()), false},
-		{"outage", "Message: shop is down", "", shopLimited().Now, c.opened(shopDown()), false},
-		{"keys-refused", "Message: three users must sign in again", "", keysRefused().Now, c.opened(keysRefused()), false},
-		{"page-keys-refused", "", parent, keysRefused().Now, c.page(keysRefused(), tooLong), false},
-		{"page-keys-refused-late", "", parent, keysAccepted().Now, c.page(keysAccepted(), tooLong), false},
-		{"recovery-keys-refused", "", parent, keysAccepted().Now, c.recovered(keysAccepted()), false},
-		{"recovery", "Reply: shop has recovered", "", shopRecovered().Now, c.recovered(shopRecovered()), false},
-		{"recovery-keys", "", parent, keysOver().Now, c.recovered(keysOver()), false},
-		{"short-opened", "Through a webhook: shop is rate limited", "", shopLimited().Now, c.opened(shopLimited()), true},
-		{"short-page", "", "", late.Now, c.page(late, tooLong), true},
-		{"short-recovery", "", "", shopRecovered().Now, c.recovered(shopRecovered()), true},
-		{"short-keys", "", "", keysLimited().Now, c.opened(keysLimited()), true},
-		{"failed-burst", "Message: many jobs for shop have failed", "", noon, exampleBurst.compose(c), false},
-		{"poison-job", "Message: a job killed three workers", "", noon, examplePoison.compose(c), false},
-		{"refused-alone", "Message: the API refuses three jobs and accepts others", "", noon, exampleAlone.compose(c), false},
-		{"oldest-pending", "Message: the oldest job for shop has waited for more than an hour", "", noon, exampleLate.compose(c), false},
-		{"oldest-pending-paused", "", "", noon, paused.compose(c), false},
-		{"oldest-pending-open", "", "", noon, held.compose(c), false},
-		{"oldest-pending-slow", "", "", noon, slow.compose(c), false},
-		{"oldest-pending-retried", "", "", noon, retried.compose(c), false},
-		{"unreachable", "", "", noon, (&unreached{
-			"shop", afterNoon(-2 * time.Minute), afterNoon(0), "dial tcp 203.0.113.9:443: connect: connection refused", 2,
-		}).compose(c), false},
-		{"redis-lost", "Message: a worker cannot reach Redis", "", noon, exampleLost.compose(c), false},
-		{"redis-back", "Message: Redis is back", "", back.Back, back.compose(c), false},
-		{"redis-drops-keys", "Message: Redis drops keys when its memory is full", "", noon, exampleDrops.compose(c), false},
-		{"redis-may-drop-keys", "", "", noon, may.compose(c), false},
-		{"redis-keeps-keys", "Reply: Redis keeps its keys again", "", kept.At, kept.compose(c), false},
-		{"undelivered", "Message: alerts could not be delivered", "", noon, exampleGone.compose(c), false},
+	var out []example
+	add := func(name string, s situation, compose func(*situation) *notice.Notice) {
+		out = append(out, example{name, compose(&s), strings.HasPrefix(name, "short-")})
 	}
+	page := func(s *situation) *notice.Notice { return c.page(s, tooLong) }
+	add("opened", shopLimited(), c.opened)
+	add("opened-one-route", changed(shopLimited(), func(s *situation) { s.Route = words.LimitedRoute("/v1/images", "request.path", 5, 40) }), c.opened)
+	add("opened-with-hint", shopHinted(), c.opened)
+	add("opened-nothing-left", changed(shopLimited(), func(s *situation) {
+		s.Cause, s.Answers, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseBudget, nil, 0, 0, 0
+	}), c.opened)
+	add("probing", shopOnTrial(), c.opened)
+	add("probe-failed", shopProbeFailed(), c.opened)
+	add("tripped", shopTripped(), c.opened)
+	add("tripped-for-a-day", changed(shopTripped(), func(s *situation) { s.Until = afterNoon(24 * time.Hour) }), c.opened)
+	add("flapping", shopFlaps(), c.opened)
+	add("closed", shopRecovered(), c.opened)
+	add("closed-by-hand", reset, c.opened)
+	add("closed-forced", changed(reset, func(s *situation) { s.EndedBy = breaker.CauseForced }), c.opened)
+	add("closed-lost", changed(reset, func(s *situation) { s.EndedBy = breaker.CauseLost }), c.opened)
+	add("keys", keysLimited(), c.opened)
+	add("keys-over", keysOver(), c.opened)
+	add("page", late, page)
+	add("page-too-late", shopRecovered(), page)
+	add("page-tripped", changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), page)
+	add("token-refused", shopTokenRefused(), c.opened)
+	add("outage", shopDown(), c.opened)
+	add("keys-refused", keysRefused(), c.opened)
+	add("page-keys-refused", keysRefused(), page)
+	add("page-keys-refused-late", keysAccepted(), page)
+	add("recovery-keys-refused", keysAccepted(), c.recovered)
+	add("recovery", shopRecovered(), c.recovered)
+	add("recovery-keys", keysOver(), c.recovered)
+	add("short-opened", shopLimited(), c.opened)
+	add("short-page", late, page)
+	add("short-recovery", shopRecovered(), c.recovered)
+	add("short-keys", keysLimited(), c.opened)
+
+	oldest := single{
+		Kind: oldestPending, Destination: "shop", Since: afterNoon(-65 * time.Minute), Span: time.Hour, At: afterNoon(0), Backlog: 1204, Seen: afterNoon(-12 * time.Minute),
+	}
+	of := func(name string, s single, change func(*single)) {
+		if change != nil {
+			change(&s)
+		}
+		out = append(out, example{name, s.compose(c), false})
+	}
+	of("failed-burst", single{
+		Kind: failedBurst, Destination: "shop", Count: 57, Span: 5 * time.Minute, At: afterNoon(0), Problem: "dial tcp 203.0.113.9:443: connect: connection refused", Job: "post-57",
+	}, nil)
+	of("poison-job", single{Kind: poisonJob, Destination: "shop", Key: "alice", Job: "post-13", Count: 3, Problem: "the worker died with the job in hand", At: afterNoon(0)}, nil)
+	of("refused-alone", single{
+		Kind: refusedAlone, Destination: "shop", At: afterNoon(0), Count: 3, Refusals: 11, Failed: 1, Since: afterNoon(-20 * time.Minute), Job: "post-14",
+		Problem: "refused 4 times while 812 other calls were accepted",
+	}, nil)
+	of("oldest-pending", oldest, nil)
+	of("oldest-pending-paused", oldest, func(s *single) { s.Paused = true })
+	of("oldest-pending-open", oldest, func(s *single) { s.Seen, s.State, s.Until = s.At, breaker.Open, afterNoon(20*time.Minute) })
+	of("oldest-pending-slow", oldest, func(s *single) { s.Seen = s.At })
+	of("oldest-pending-retried", oldest, func(s *single) { s.Seen, s.Job, s.Problem = s.At, "post-7", "retry 3 of 10 in 5m" })
+	lost := single{Kind: redisLost, By: "worker-2:4711", Since: afterNoon(0), At: afterNoon(0), Problem: "dial tcp 10.0.0.5:6379: connect: connection refused"}
+	of("redis-lost", lost, nil)
+	of("redis-back", lost, func(s *single) { s.Kind, s.At = redisBack, afterNoon(3*time.Minute+2*time.Second) })
+	return out
 }

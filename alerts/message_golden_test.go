@@ -7,16 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/slack-go/slack"
-
-	"github.com/tidegate/tidegate/internal/testkit/slackpreview"
 )
 
-// updateFiles writes testdata and docs/images/alerts anew: go generate ./alerts
-var updateFiles = flag.Bool("update", false, "write the messages' files in testdata and docs/images/alerts")
-
-const picturesDir = "../docs/images/alerts"
+// updateFiles writes testdata anew: go generate ./alerts
+var updateFiles = flag.Bool("update", false, "write the messages' files in testdata")
 
 // TestMessages holds the JSON of one message of each kind, as Slack gets it.
 func TestMessages(t *testing.T) {
@@ -45,33 +42,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestPreviews holds the pictures of the documentation to what the messages are now.
-func TestPreviews(t *testing.T) {
-	t.Parallel()
-	want := map[string]bool{}
-	for _, e := range examples() {
-		if e.title == "" {
-			continue
-		}
-		m := rendered(t, e.notice, "S0123ABCD", e.short)
-		picture, err := slackpreview.Render(m.Blocks, slackpreview.Options{Title: e.title, Now: e.posted, Thread: e.thread})
-		if err != nil {
-			t.Fatalf("%s: %v", e.name, err)
-		}
-		want[e.name+".svg"] = true
-		compareFile(t, filepath.Join(picturesDir, e.name+".svg"), picture)
-	}
-	files, err := os.ReadDir(picturesDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if !want[f.Name()] {
-			t.Errorf("%s is of no message", filepath.Join(picturesDir, f.Name()))
-		}
-	}
-}
-
 // compareFile compares with a file, or writes it.
 func compareFile(t *testing.T, path string, got []byte) {
 	t.Helper()
@@ -90,5 +60,28 @@ func compareFile(t *testing.T, path string, got []byte) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is stale; write it anew with: go generate ./alerts\nit would be\n%.2000s", path, got)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{0: "0 jobs", 1: "1 job", 999: "999 jobs", 1000: "1,000 jobs", 1234567: "1,234,567 jobs", -1000: "-1,000 jobs"} {
+		same(t, "count", want, count(n, "job", "jobs"))
+	}
+	for n, want := range map[int]string{2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 13: "13th", 21: "21st", 111: "111th"} {
+		same(t, "ordinal", want, ordinal(n))
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", time.Millisecond: "less than 1 s", 1499 * time.Millisecond: "1 s", 59*time.Second + 600*time.Millisecond: "1 min",
+		14*time.Minute + 32*time.Second: "14 min 32 s", 59*time.Minute + 59600*time.Millisecond: "1 h", 2*time.Hour + 5*time.Minute + 29*time.Second: "2 h 5 min",
+		48 * time.Hour: "2 d", 76 * time.Hour: "3 d 4 h",
+	} {
+		same(t, "span", want, span(d))
+	}
+	for name, want := range map[string]string{"shop/alice@example.com:1": "shop/alice@example.com:1", "$(reboot)*": "'??reboot?*'", "--help": "'--help'"} {
+		v := newValues()
+		v.set("job", codeSpan(name))
+		got, _ := v.command("{job}")
+		same(t, "in a command", want, got)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // hostileTexts are what an API, an operator or a job's id may hold.
@@ -43,11 +42,14 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	flag := func(bit int) bool { return flags>>bit&1 == 1 }
 	at := time.Unix(int64(n), 0)
 	s := situation{
-		Now: at.Add(time.Duration(n%3-1) * time.Hour), Destination: name, Name: name, Thread: text, Incident: text,
-		State: breaker.State(flags % 3), Cause: []string{
+		Now: at.Add(time.Duration(n%3-1) * time.Hour), Destination: name, Name: name, State: breaker.State(flags % 3),
+		Backlog: n, Expiring: n % 1000, counts: counts{n % 7, n, n},
+	}
+	s.thread = thread{
+		ID: text, Incident: text, Reason: text, By: text, Since: at, Openings: n % 5,
+		Cause: []string{
 			breaker.CauseThreshold, breaker.CauseHint, breaker.CauseProbe, breaker.CauseManual, breaker.CauseBudget, text,
 		}[flags>>2%6],
-		Reason: text, By: text, Since: at, Openings: n % 5, Probes: n % 7, Wasted: n, Rescheduled: n, Backlog: n, Expiring: n % 1000,
 		EndedBy: []string{"", breaker.CauseReset, breaker.CauseForced, breaker.CauseLost, text}[flags>>5%5],
 	}
 	if flag(8) {
@@ -56,28 +58,23 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	if flag(9) {
 		s.Ended = at.Add(time.Hour)
 	}
-	switch {
-	case flag(10):
-		s.Name, s.KeysOpen, s.KeysSeen, s.Refused, s.KeysPermanent = name+allKeys, n%40, n, flag(13), n%3
-		for range n % 40 {
-			s.Keys = append(s.Keys, keySituation{Key: key, Since: at, Until: s.Until, Cause: s.Cause, Permanent: flag(14), Held: n - 2})
+	if flag(10) {
+		s.Name, s.KeysOpen, s.Keys, s.Refused, s.KeysPermanent = name+allKeys, n%40, n, flag(13), n%3
+		for range min(n%40, maxKeys) {
+			s.Open = append(s.Open, keySituation{breaker.Status{OpenedAt: at, OpenUntilRedis: s.Until, IncidentCause: s.Cause, Permanent: flag(14)}, key, n - 2})
 		}
-	case flag(11):
-		s.Name = name + "/" + key
 	}
 	for i := range n % 5 {
 		s.Answers = append(s.Answers, refusal{At: at, Destination: name, Key: key, Job: text, Status: n % 700 * (i % 2), Body: text[:len(text)*i/5], RetryAfter: time.Duration(n)})
 	}
 	span := time.Duration(n) * time.Millisecond
-	list := []*notice.Notice{c.opened(s), c.page(s, span), c.recovered(s), c.reopened(s)}
-	for _, r := range []report{
-		&burst{name, n, span, at, text, key}, &poisoned{name, key, text, n, text, at},
-		&overdue{name, at, key, text, span, s.Now, n, s.State, s.Until, flag(12), s.Ended},
-		&refusedAlone{name, at, jobs.RefusedAlone{Jobs: n, Refusals: n, Failed: n, Since: at, Job: key, Text: text}},
-		&redisOutage{text, at, time.Time{}, text}, &redisOutage{text, at, s.Now, text},
-		&unreached{name, at, s.Now, text, n}, &unserved{name, at, s.Now, n}, &undelivered{n, at, text, key},
-	} {
-		list = append(list, r.compose(c))
+	list := []*notice.Notice{c.opened(&s), c.page(&s, span), c.reopened(&s), c.recovered(&s)}
+	for _, kind := range []string{failedBurst, poisonJob, refusedAlone, oldestPending, redisLost, redisBack} {
+		x := single{
+			Kind: kind, Destination: name, Key: key, Job: text, By: text, At: s.Now, Since: at, Count: n, Refusals: n, Failed: n, Problem: text,
+			Span: span, Backlog: n, State: s.State, Until: s.Until, Paused: flag(12), Seen: s.Ended,
+		}
+		list = append(list, x.compose(c))
 	}
 	return list
 }
@@ -111,7 +108,8 @@ func hold(t testing.TB, c composer, mention, name, key, text string, n int, flag
 // precedes the text of a page.
 func markupOf(t testing.TB, mention string) string {
 	t.Helper()
-	page := (composer{}).page(shopTripped(), 0)
+	tripped := shopTripped()
+	page := (composer{}).page(&tripped, 0)
 	before, _ := strings.CutSuffix(rendered(t, page, mention, false).Text, rendered(t, page, "", false).Text)
 	return strings.TrimSpace(before)
 }

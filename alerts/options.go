@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,47 +96,20 @@ func (o *Options) notifier(name string) notice.Notifier {
 	return nil
 }
 
-// label is the name of a notifier in messages.
-func (o *Options) label(name string) string {
-	if n := o.notifier(name); n != nil {
-		return n.Label()
-	}
-	return name
-}
+// only is a list of one notifier.
+func (o *Options) only(n notice.Notifier) []notice.Notifier { return []notice.Notifier{n} }
 
-// names returns the names of the pagers, or of the other notifiers.
-func (o *Options) names(pagers bool) []string {
-	var out []string
-	for _, n := range o.Notifiers {
-		if n.Pager() == pagers {
-			out = append(out, n.Name())
-		}
-	}
-	return out
-}
-
-// followers are the notifiers that get incidents.
-func (o *Options) followers() []string {
-	out := o.names(false)
-	if o.OpenTooLong > 0 {
-		out = append(out, o.names(true)...)
-	}
-	return out
-}
-
-// keyFollowers are the notifiers that get the threads of keys: pagers only those of refused
-// credentials.
-func (o *Options) keyFollowers(refused bool) []string {
-	if refused {
-		return o.followers()
-	}
-	return o.names(false)
+// followers are the notifiers that get incidents: pagers too, or only the others.
+func (o *Options) followers(pagers bool) []notice.Notifier {
+	return slices.DeleteFunc(slices.Clone(o.Notifiers), func(n notice.Notifier) bool {
+		return n.Pager() && (!pagers || o.OpenTooLong <= 0)
+	})
 }
 
 // receivers are the notifiers that get notices which belong to no incident.
-func (o *Options) receivers() []string {
-	if out := o.names(false); len(out) > 0 {
+func (o *Options) receivers() []notice.Notifier {
+	if out := o.followers(false); len(out) > 0 {
 		return out
 	}
-	return o.names(true)
+	return o.Notifiers
 }

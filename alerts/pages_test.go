@@ -172,17 +172,6 @@ func TestPagerDutyOnly(t *testing.T) {
 	same(t, "channel", []string{second + ".message"}, b.sent())
 }
 
-func TestPagingSwitchedOff(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1, func(o *setup) { o.OpenTooLong = -1 })
-	id := b.trip("shop")
-	b.play(24 * time.Hour)
-	b.reset("shop")
-	b.play(25 * time.Hour)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
-	same(t, "calls of PagerDuty", 0, b.pager.Calls())
-}
-
 // Workers without a notifier leave its alerts to others.
 func TestFleetOfUnequalWorkers(t *testing.T) {
 	t.Parallel()
@@ -206,21 +195,6 @@ func TestFleetOfUnequalWorkers(t *testing.T) {
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
 	}
-}
-
-// A message was posted with a token that the workers have not any more: they go on
-// through the webhook.
-func TestTokenExchangedForAWebhook(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1, withoutPager)
-	id := b.trip("shop")
-	b.settle()
-	b.workers = nil
-	b.worker(withoutPager, func(o *setup) { withoutSlack(o); o.Slack.Webhook = b.slack.WebhookURL() })
-	b.play(15 * time.Minute)
-	b.reset("shop")
-	b.play(time.Hour)
-	same(t, "channel", []string{id + ".message", "webhook", "webhook"}, b.sent())
 }
 
 // ALERT_OPEN_TOO_LONG is changed while an incident lasts.
@@ -247,24 +221,5 @@ func TestPageIsMoved(t *testing.T) {
 				t.Errorf("channel: %+v", got)
 			}
 		})
-	}
-}
-
-// The job of a page runs before its time, as clocks that differ can bring about: it
-// waits for it.
-func TestPageRingsTooEarly(t *testing.T) {
-	t.Parallel()
-	for _, to := range []string{".slack", ".pagerduty"} {
-		b := newHarness(t, 1)
-		id := b.trip("shop")
-		b.play(15*time.Minute - time.Second)
-		page := b.task(fmt.Sprintf("%s.page-%d%s", id, start.Add(15*time.Minute).Unix(), to))
-		b.run(page)
-		if page.done || page.due.Sub(start) != 15*time.Minute {
-			t.Errorf("page%s: done %v, due +%v", to, page.done, page.due.Sub(start))
-		}
-		b.play(16 * time.Minute)
-		same(t, "channel", []string{id + ".message", id + ".page"}, b.sent())
-		same(t, "pages", []string{"trigger " + id + " +15m0s"}, b.paged())
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/text"
 )
@@ -49,22 +50,10 @@ func (a *Alerts) watchRedis(ctx context.Context) {
 		a: a, now: time.Now, roots: map[string]*notice.Root{},
 		// A Redis that refuses writes counts as away.
 		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, a.store.key("alive"), 1, time.Minute).Err() },
-		wait: func(ctx context.Context, d time.Duration) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(rand.N(d)): //nolint:gosec // it spreads calls
-			}
-		},
+		wait: func(ctx context.Context, d time.Duration) { wait(ctx, rand.N(d), nil) }, //nolint:gosec // it spreads calls
 	}
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
+	for ; ctx.Err() == nil; wait(ctx, pingEvery, nil) {
 		w.look(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 
@@ -88,12 +77,6 @@ func (w *redisWatch) look(ctx context.Context) {
 	}
 }
 
-// id is the same in all workers that share a Redis and what they publish to.
-func (w *redisWatch) id() string {
-	sum := sha256.Sum256([]byte(strings.Join(slices.Concat(addresses(w.a.rdb), []string{w.a.o.Namespace}, w.a.o.Destinations), " ")))
-	return "redis-" + hex.EncodeToString(sum[:6])
-}
-
 // addresses are where the client's Redis is.
 func addresses(rdb redis.UniversalClient) []string {
 	switch c := rdb.(type) {
@@ -108,38 +91,37 @@ func addresses(rdb redis.UniversalClient) []string {
 // lost notifies that Redis is away, unless the notifier finds another worker's notice.
 func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	a := w.a
+	n := w.notice(single{Kind: redisLost, By: a.o.Worker, Since: w.lostAt, At: now, Problem: w.problem})
 	var errs []error
 	waited := false
 	for _, to := range a.o.Notifiers {
-		n := w.notice(redisOutage{Worker: a.o.Worker, Since: w.lostAt, Problem: w.problem})
 		root := &notice.Root{}
-		var err error
-		if editor, ok := to.(notice.Editor); ok {
-			if !waited {
-				w.wait(ctx, apart)
-				waited = true
-			}
-			err = editor.SendOnce(ctx, n, root, w.lostAt)
-		} else {
-			err = to.Send(ctx, n, root)
-		}
-		if e, ok := errors.AsType[*notice.Error](err); ok && e.Delivered {
-			err = nil
-		}
 		w.roots[to.Name()] = root
-		errs = append(errs, err)
+		editor, edits := to.(notice.Editor)
+		if !edits {
+			errs = append(errs, to.Send(ctx, n, root))
+			continue
+		}
+		if !waited {
+			w.wait(ctx, apart)
+			waited = true
+		}
+		errs = append(errs, editor.SendOnce(ctx, n, root, w.lostAt))
 	}
 	if err := errors.Join(errs...); err != nil {
-		a.log.WarnContext(ctx, "the alert that Redis cannot be reached could not be delivered; it is tried again", "problem", notice.Words(err))
+		a.log.WarnContext(ctx, "the alert that Redis cannot be reached could not be delivered; it is tried again", "problem", post.Words(err))
 		return
 	}
 	w.notified, w.lastNotified = true, now
 }
 
-func (w *redisWatch) notice(o redisOutage) *notice.Notice {
-	n := o.compose(w.a.composer)
-	n.ID, n.Dedup = w.id(), w.id()
-	if n.Kind == notice.Resolved {
+// notice makes a notice, whose id is the same in all workers that share a Redis and what they publish to.
+func (w *redisWatch) notice(s single) *notice.Notice {
+	n := s.compose(w.a.composer)
+	sum := sha256.Sum256([]byte(strings.Join(slices.Concat(addresses(w.a.rdb), []string{w.a.o.Namespace}, w.a.o.Destinations), " ")))
+	n.Dedup = "redis-" + hex.EncodeToString(sum[:6])
+	n.ID = n.Dedup
+	if s.Kind == redisBack {
 		n.ID += "-back"
 	}
 	return n
@@ -149,7 +131,7 @@ func (w *redisWatch) notice(o redisOutage) *notice.Notice {
 // with the notice does.
 func (w *redisWatch) back(ctx context.Context, now time.Time) {
 	a := w.a
-	o := redisOutage{Worker: a.o.Worker, Since: w.lostAt, Back: now, Problem: w.problem}
+	n := w.notice(single{Kind: redisBack, By: a.o.Worker, Since: w.lostAt, At: now})
 	notified, roots := w.notified, w.roots
 	w.lostAt, w.notified, w.roots = time.Time{}, false, map[string]*notice.Root{}
 	if !notified {
@@ -159,19 +141,18 @@ func (w *redisWatch) back(ctx context.Context, now time.Time) {
 	for _, root := range roots {
 		shared = shared || root.Ref != ""
 	}
-	if mine, err := a.store.once(ctx, lostAfter, "redis-back", w.id()); err == nil && !mine && shared {
+	if mine, err := a.store.once(ctx, lostAfter, n.ID); err == nil && !mine && shared {
 		return
 	}
 	var errs []error
 	for _, to := range a.o.Notifiers {
 		root := roots[to.Name()]
-		if _, edits := to.(notice.Editor); edits && root.Ref == "" {
-			continue
+		if _, edits := to.(notice.Editor); !edits || root.Ref != "" {
+			errs = append(errs, to.Send(ctx, n, root))
 		}
-		errs = append(errs, to.Send(ctx, w.notice(o), root))
 	}
 	if err := errors.Join(errs...); err != nil {
-		a.log.WarnContext(ctx, "the alert that Redis is back could not be delivered", "problem", notice.Words(err))
+		a.log.WarnContext(ctx, "the alert that Redis is back could not be delivered", "problem", post.Words(err))
 	}
 }
 
@@ -183,5 +164,5 @@ func redisProblem(err error) string {
 	if refused, ok := errors.AsType[redis.Error](err); ok {
 		return "it refuses to write: " + text.Line(refused.Error(), 200)
 	}
-	return notice.Words(err)
+	return post.Words(err)
 }

@@ -57,7 +57,7 @@ func TestRedisLostAndBack(t *testing.T) {
 	for at := 40 * time.Second; at < 2*time.Minute; at += 5 * time.Second {
 		r.look(at)
 	}
-	id := r.watches[0].id()
+	id := r.watches[0].notice(single{Kind: redisLost}).ID
 	lost := seen{ID: id, At: 40 * time.Second, Text: r.texts()[0]}
 	same(t, "channel", []seen{lost}, r.channel())
 	if !strings.HasPrefix(lost.Text, "worker worker-1 cannot reach Redis since 12:00:10 UTC: ") {
@@ -128,7 +128,7 @@ func TestRedisAndSlackLost(t *testing.T) {
 		}
 		r.down = false
 		r.look(5 * time.Minute)
-		id := r.watches[0].id()
+		id := r.watches[0].notice(single{Kind: redisLost}).ID
 		same(t, "channel", []string{id, id + "-back"}, r.sent())
 	}
 }

@@ -4,37 +4,148 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/jobs"
-
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 const (
-	// overdueEvery is how often at most an old pending job of a destination is reported.
-	overdueEvery = time.Hour
-	// unreachableAfter is how long no worker reaches a destination before that is reported,
-	// unreachableEvery how often at most.
-	unreachableAfter = 30 * time.Second
-	unreachableEvery = time.Hour
-	// aloneEvery is how often at most jobs of a destination are reported that its API refuses alone.
-	aloneEvery = time.Hour
-	// unservedAfter is how long a destination with jobs must be without a worker before that
-	// is reported: longer than the replacement of a fleet takes. unservedEvery is how often
-	// at most.
-	unservedAfter = 5 * time.Minute
-	unservedEvery = 24 * time.Hour
+	// flushEvery is how often failed jobs are counted together, flushFor bounds that, flushRest is
+	// the least time between two writes of what happens.
+	flushEvery = time.Second
+	flushFor   = 5 * time.Second
+	flushRest  = 100 * time.Millisecond
+	// checkEvery is how often one of the workers looks for jobs that wait too long or are refused
+	// alone, scanEvery for alerts that were missed; checkFor bounds that.
+	checkEvery = 30 * time.Second
+	scanEvery  = time.Minute
+	checkFor   = 20 * time.Second
 )
 
-// notifyOverdue looks for jobs that have been waiting for too long, if no other worker
+// Run watches until ctx ends: it turns what observed publishers have reported into
+// alerts, and scans for what no event reports. At its
+// start it checks the settings, and reports what happened while no worker watched.
+// Errors are logged; it returns nil, or an error if New got no Redis client.
+func (a *Alerts) Run(ctx context.Context) error {
+	if err := a.needsRedis("run"); err != nil {
+		return err
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { a.logProblems(ctx) })
+	work.Go(func() { a.watchRedis(ctx) })
+	work.Go(func() { a.repeat(ctx, nil, checkEvery, checkFor, a.check) })
+	a.repeat(ctx, a.buffer.wake, flushEvery, flushFor, a.flush)
+	// Another worker delivers what has just happened.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
+	defer cancel()
+	_ = a.flush(last) // others know, or will find out
+	return nil
+}
+
+// repeat calls f whenever it is woken, and every so often, until ctx ends. Where Redis
+// fails, it is repeated after a second or two.
+func (a *Alerts) repeat(ctx context.Context, wake <-chan struct{}, every, bound time.Duration, f func(context.Context) error) {
+	for ctx.Err() == nil {
+		call, cancel := context.WithTimeout(ctx, bound)
+		err := f(call)
+		cancel()
+		woken, pause := wake, every
+		if err != nil && ctx.Err() == nil {
+			a.log.DebugContext(ctx, "alerting could not reach Redis", "error", err)
+			woken, pause = nil, time.Second+rand.N(time.Second) //nolint:gosec // it spreads calls
+		}
+		wait(ctx, flushRest, nil)
+		wait(ctx, pause, woken)
+	}
+}
+
+// wait waits for a time, until it is woken, or until ctx ends.
+func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-timer.C:
+	}
+}
+
+// check looks for what no event reports.
+func (a *Alerts) check(ctx context.Context) error {
+	now, err := a.now(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.scan(ctx, now), a.checkOldest(ctx), a.checkAlone(ctx, now))
+}
+
+// scan makes alerts that were missed or lost, and updates numbers. One of the workers does
+// so each minute.
+func (a *Alerts) scan(ctx context.Context, now time.Time) error {
+	first := !a.scanned.Swap(true)
+	var errs []error
+	for _, destination := range a.o.Destinations {
+		// Each worker scans when it starts: what happened just before may have been missed.
+		mine, err := a.store.once(ctx, scanEvery-time.Second, "scan", destination)
+		if err == nil && (mine || first) {
+			err = a.scanDestination(ctx, destination, now)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// scanDestination makes alerts of a destination if there is anything new.
+func (a *Alerts) scanDestination(ctx context.Context, destination string, now time.Time) error {
+	all, err := a.breakers.List(ctx, a.rdb, destination)
+	if err != nil {
+		return err
+	}
+	last, err := a.breakers.Incidents(ctx, a.rdb, destination, 1)
+	if err != nil {
+		return err
+	}
+	for _, to := range a.o.followers(true) {
+		r, err := a.store.record(ctx, to.Name(), destination)
+		if err != nil {
+			return err
+		}
+		missing := r.ID != "" && !r.Done || all[0].State != breaker.Closed
+		for _, in := range last {
+			missing = missing || in.ID != r.Incident && (in.Ended.IsZero() || now.Sub(in.Ended) < news)
+		}
+		if missing {
+			a.trigger(a.o.only(to), destination+".scan-"+timeID(now), time.Time{}, alertJob{Subject: destination})
+		}
+	}
+	for name, refused := range map[string]bool{allKeys: false, refusedKeys: true} {
+		missing := len(openKeys(all, refused)) > 0
+		for _, to := range a.o.followers(refused) {
+			r, err := a.store.record(ctx, to.Name(), destination+name)
+			if err != nil {
+				return err
+			}
+			missing = missing || r.ID != "" && !r.Done
+		}
+		if missing {
+			a.triggerKeys(destination, refused, time.Time{}, now)
+		}
+	}
+	return nil
+}
+
+// checkOldest looks for jobs that have been waiting for too long, if no other worker
 // has done so just now.
-func (a *Alerts) notifyOverdue(ctx context.Context) error {
+func (a *Alerts) checkOldest(ctx context.Context) error {
 	if a.o.OldestPending <= 0 {
 		return nil
 	}
-	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", "overdue")
+	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", oldestPending)
 	if err != nil || !ok {
 		return err
 	}
@@ -46,27 +157,26 @@ func (a *Alerts) notifyOverdue(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("alerts: oldest pending job: %w", err)
 		}
-		s := stats[0]
-		age := time.Duration(s.OldestPendingAge * float64(time.Second))
-		if s.OldestPendingAt == nil || age <= a.o.OldestPending {
+		x := stats[0]
+		age := time.Duration(x.OldestPendingAge * float64(time.Second))
+		if x.OldestPendingAt == nil || age <= a.o.OldestPending {
 			continue
 		}
 		b, err := a.breakers.Get(ctx, a.rdb, destination)
 		if err != nil {
 			return fmt.Errorf("alerts: oldest pending job: %w", err)
 		}
-		now := s.OldestPendingAt.Add(age)
-		late := &overdue{
-			Destination: destination, Since: *s.OldestPendingAt, Bound: a.o.OldestPending, At: now, Backlog: s.Backlog,
-			State: b.State, Until: b.OpenUntilRedis, Paused: s.Paused,
+		s := single{
+			Kind: oldestPending, Destination: destination, At: x.OldestPendingAt.Add(age), Since: *x.OldestPendingAt, Span: a.o.OldestPending,
+			Backlog: x.Backlog, State: b.State, Until: b.OpenUntilRedis, Paused: x.Paused, Job: x.OldestPendingID,
 		}
-		if s.WorkersSeenAt != nil {
-			late.WorkersSeen = *s.WorkersSeenAt
+		if x.WorkersSeenAt != nil {
+			s.Seen = *x.WorkersSeenAt
 		}
-		if late.Job = s.OldestPendingID; late.Job != "" {
-			late.Waits = a.whyItWaits(ctx, late.Job)
+		if s.Job != "" {
+			s.Problem = a.whyItWaits(ctx, s.Job)
 		}
-		if err := a.notifyOnce(ctx, overdueEvery, "overdue", destination, singleJob{Overdue: late}, now); err != nil {
+		if err := a.notifyOnce(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -86,43 +196,10 @@ func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
 	return w.Text
 }
 
-// notifyUnreachable looks for destinations that no worker reaches, if no other worker has
+// checkAlone looks for jobs that the API refuses while it accepts others, if no other worker has
 // done so just now.
-func (a *Alerts) notifyUnreachable(ctx context.Context) error {
-	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", "unreachable")
-	if err != nil || !ok {
-		return err
-	}
-	workers, err := a.client.Workers(ctx)
-	if err != nil {
-		return fmt.Errorf("alerts: unreachable destinations: %w", err)
-	}
-	now, err := a.now(ctx)
-	if err != nil {
-		return err
-	}
-	for _, destination := range a.o.Destinations {
-		u, all := workers.Unreached(destination)
-		if !all || now.Sub(u.Since) < unreachableAfter {
-			continue
-		}
-		n := unreached{Destination: destination, Since: u.Since, At: now, Problem: u.Problem}
-		for _, w := range workers {
-			if _, ok := w.Unreachable[destination]; ok {
-				n.Workers++
-			}
-		}
-		if err := a.notifyOnce(ctx, unreachableEvery, "unreachable", destination, singleJob{Unreached: &n}, now); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// notifyRefusedAlone looks for jobs that the API refuses while it accepts others, if no other worker has
-// done so just now.
-func (a *Alerts) notifyRefusedAlone(ctx context.Context) error {
-	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", "refused_alone")
+func (a *Alerts) checkAlone(ctx context.Context, now time.Time) error {
+	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", refusedAlone)
 	if err != nil || !ok {
 		return err
 	}
@@ -130,67 +207,13 @@ func (a *Alerts) notifyRefusedAlone(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	if len(found) == 0 {
-		return nil
-	}
-	now, err := a.now(ctx)
-	if err != nil {
-		return err
-	}
 	for destination, r := range found {
-		n := refusedAlone{Destination: destination, At: now, RefusedAlone: r}
-		if err := a.notifyOnce(ctx, aloneEvery, "refused_alone", destination, singleJob{Alone: &n}, now); err != nil {
+		if err := a.notifyOnce(ctx, single{
+			Kind: refusedAlone, Destination: destination, At: now, Since: r.Since,
+			Job: r.Job, Count: r.Jobs, Refusals: r.Refusals, Failed: r.Failed, Problem: r.Text,
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// notifyUnserved looks for destinations with jobs that workers served once and no worker
-// serves now, if no other worker has done so just now.
-func (a *Alerts) notifyUnserved(ctx context.Context) error {
-	ok, err := a.store.once(ctx, scanEvery-time.Second, "scan", "unserved")
-	if err != nil || !ok {
-		return err
-	}
-	found, err := a.client.Unserved(ctx)
-	if err != nil {
-		return fmt.Errorf("alerts: unserved destinations: %w", err)
-	}
-	now, err := a.now(ctx)
-	if err != nil {
-		return err
-	}
-	for _, u := range found {
-		if u.SeenAt.IsZero() || now.Sub(u.SeenAt) < unservedAfter {
-			continue
-		}
-		n := unserved{Destination: u.Destination, Since: u.SeenAt, At: now, Backlog: u.Backlog}
-		if err := a.notifyOnce(ctx, unservedEvery, "unserved", u.Destination, singleJob{Unserved: &n}, now); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// notifyOnce sends a notice that belongs to no incident, unless one of its kind was sent
-// within the period. It can be repeated after an error: a notice of one period has one id.
-func (a *Alerts) notifyOnce(ctx context.Context, period time.Duration, kind, about string, s singleJob, now time.Time) error {
-	if done, err := a.store.done(ctx, kind, about); err != nil || done {
-		return err
-	}
-	id := a.noticeID(fmt.Sprintf("%s.%s.%d", about, kind, now.Truncate(period).Unix()))
-	if err := a.send(ctx, a.singleTriggers(id, s)); err != nil {
-		return err
-	}
-	_, err := a.store.once(ctx, period, kind, about)
-	return err
-}
-
-// noticeID makes an id different from those of other installations: receivers may serve several.
-func (a *Alerts) noticeID(id string) string {
-	if ns := store.Namespace(a.o.Namespace); ns != store.DefaultNamespace {
-		return a.o.Namespace + "." + id
-	}
-	return id
 }

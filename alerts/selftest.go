@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // Step is one step of [Alerts.Test].
@@ -20,107 +20,127 @@ type Step struct {
 	Problem string
 }
 
-// Test sends one alert of each kind, marked as a test, in the order of real ones, and
-// reports each step. Redis is not needed. The error has the number of failed steps.
+// Test checks the settings and sends one alert of each kind, marked as a test, in the order of
+// real ones, and reports each step. Redis is not needed. The error has the number of failed steps.
 func (a *Alerts) Test(ctx context.Context, report func(Step)) error {
 	if report == nil {
 		return errors.New("alerts: test: the function report is nil")
 	}
 	steps, failed := 0, 0
-	try := func(of, what string, f func() error) bool {
+	try := func(to notice.Notifier, what string, f func() error) bool {
+		err := f()
 		if ctx.Err() != nil {
 			return false
 		}
 		steps++
-		s := Step{Of: of, What: what}
-		if err := f(); err != nil {
+		if err != nil {
 			failed++
-			s.Problem = notice.Words(err)
 		}
-		report(s)
-		return s.Problem == ""
+		report(Step{Of: to.Label(), What: what, Problem: post.Words(err)})
+		return err == nil
 	}
 	for _, to := range a.o.Notifiers {
-		samples := a.samples(to.Pager())
-		if t, ok := to.(notice.Tester); ok {
-			t.Test(ctx, samples, try)
-		} else {
-			notice.Test(ctx, to.Label(), samples, try, to)
+		if c, ok := to.(notice.Checker); ok && !try(to, "settings", func() error {
+			for _, p := range c.Check(ctx) {
+				if p.Fatal {
+					return &notice.Error{Problem: p.Text}
+				}
+			}
+			return nil
+		}) {
+			continue
+		}
+		var root notice.Root
+		for i, s := range a.samples(to.Pager()) {
+			editor, edits := to.(notice.Editor)
+			if s.update && !edits {
+				continue
+			}
+			worked := try(to, s.what, func() error {
+				switch {
+				case s.update:
+					return editor.Update(ctx, s.notice, &root)
+				case i > 0 && !s.notice.Kind.Reply():
+					return to.Send(ctx, s.notice, &notice.Root{}) // another thread
+				}
+				return to.Send(ctx, s.notice, &root)
+			})
+			if i == 0 && !worked {
+				break
+			}
 		}
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if failed > 0 {
+	if ctx.Err() == nil && failed > 0 {
 		return fmt.Errorf("%d of %d steps failed", failed, steps)
 	}
-	return nil
+	return ctx.Err()
+}
+
+// sample is a notice for a test.
+type sample struct {
+	what   string
+	notice *notice.Notice
+	update bool // it updates the first one
 }
 
 // samples are notices of an invented incident, and one of each other kind.
-func (a *Alerts) samples(pager bool) []notice.Sample {
+func (a *Alerts) samples(pager bool) []sample {
 	const d, because = "test-destination", "a test of Tidegate's alerts: nothing has happened"
 	now, c := time.Now().Truncate(time.Second), a.composer
 	id := "test-" + timeID(time.Now())
 	open := situation{
-		Now: now, Destination: d, Name: d, Thread: id, Incident: id,
-		State: breaker.Open, Cause: breaker.CauseThreshold, By: a.o.Worker,
+		Now: now, Destination: d, Name: d, State: breaker.Open, Until: now.Add(5 * time.Minute), Backlog: 12, Expiring: 1,
+		thread: thread{ID: id, Incident: id, Cause: breaker.CauseThreshold, By: a.o.Worker, Since: now, Openings: 1, Keys: 1},
+		counts: counts{Wasted: 3, Rescheduled: 3},
 		Answers: []refusal{{
 			At: now, Destination: d, Job: "test-job", Status: http.StatusTooManyRequests,
 			Body: "This is a test of Tidegate's alerts. Nothing has happened.",
 		}},
-		Since: now, Until: now.Add(5 * time.Minute), Openings: 1, Wasted: 3, Rescheduled: 3, Backlog: 12, Expiring: 1,
 	}
-	over := open
+	over, keys := open, open
 	over.State, over.Ended, over.Until, over.Expiring = breaker.Closed, now.Add(4*time.Minute), time.Time{}, -1
-	page := c.page(open, max(0, a.o.OpenTooLong))
-	var out []notice.Sample
-	add := func(what string, n *notice.Notice, update bool) {
-		n.ID = id
-		if n.Dedup == "" {
-			n.Dedup = id
-		}
-		out = append(out, notice.Sample{What: what, Notice: n, Update: update})
+	keys.Name, keys.KeysOpen = d+allKeys, 1
+	keys.Open = []keySituation{{breaker.Status{OpenedAt: now, OpenUntilRedis: open.Until, IncidentCause: open.Cause}, "test-key", 3}}
+	page := c.page(&open, max(0, a.o.OpenTooLong))
+	list := []sample{
+		{"message of an incident", c.opened(&open), false},
+		{"page", page, false},
+		{"update of the message", c.opened(&over), true},
+		{"recovery", c.recovered(&over), false},
+		{"message about keys", c.opened(&keys), false},
 	}
 	if pager {
-		page.Severity, page.Link = notice.Warning, ""
-		page.Summary = plain("Test of Tidegate's alerts: nothing has happened")
-		add("trigger", page, false)
-		add("resolve", c.recovered(over), false)
-		return out
+		page.Critical, page.Link = false, ""
+		page.Summary = join("Test of Tidegate's alerts: nothing has happened")
+		list = []sample{{"trigger", page, false}, {"resolve", c.recovered(&over), false}}
+	} else if a.o.OpenTooLong <= 0 {
+		list = append(list[:1], list[2:]...)
 	}
-	add("message of an incident", c.opened(open), false)
-	if a.o.OpenTooLong > 0 {
-		add("page", page, false)
+	s := single{
+		Destination: d, Job: "test-job", At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because,
+		Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour, Seen: now,
 	}
-	add("update of the message", c.opened(over), true)
-	add("recovery", c.recovered(over), false)
-	keys := open
-	keys.Name, keys.KeysOpen, keys.KeysSeen = d+allKeys, 1, 1
-	keys.Keys = []keySituation{{Key: "test-key", Since: now, Until: open.Until, Cause: open.Cause, Held: 3}}
-	add("message about keys", c.opened(keys), false)
-	worker := a.o.Worker
-	for _, s := range []struct {
-		what string
-		r    report
-	}{
-		{"burst of failed jobs", &burst{Destination: d, Failed: 50, Within: 5 * time.Minute, At: now, LastError: because, LastJob: "test-job"}},
-		{"poison job", &poisoned{Destination: d, Job: "test-job", Crashes: 3, LastError: because, At: now}},
-		{"jobs refused alone", &refusedAlone{d, now, jobs.RefusedAlone{Jobs: 2, Refusals: 7, Since: now.Add(-time.Minute), Job: "test-job", Text: because}}},
-		{"old pending job", &overdue{Destination: d, Since: now.Add(-2 * time.Hour), Bound: time.Hour, At: now, Backlog: 12, WorkersSeen: now}},
-		{"unreachable destination", &unreached{Destination: d, Since: now.Add(-time.Minute), At: now, Problem: because, Workers: 1}},
-		{"destination without workers", &unserved{Destination: d, Since: now.Add(-unservedAfter), At: now, Backlog: 3}},
-		{"Redis unreachable", &redisOutage{Worker: worker, Since: now.Add(-lostAfter), Problem: because}},
-		{"Redis back", &redisOutage{Worker: worker, Since: now.Add(-time.Minute), Back: now, Problem: because}},
-		{"Redis drops keys", &eviction{Since: now, At: now, Policy: "allkeys-lru", Total: 12}},
-		{"undelivered alerts", &undelivered{Count: 2, Since: now.Add(-giveUpAfter), Problem: because, Through: "Slack"}},
+	for _, k := range []struct{ kind, what string }{
+		{failedBurst, "burst of failed jobs"},
+		{poisonJob, "poison job"},
+		{refusedAlone, "jobs refused alone"},
+		{oldestPending, "old pending job"},
+		{redisLost, "Redis unreachable"},
+		{redisBack, "Redis back"},
 	} {
-		n := s.r.compose(c)
-		if n.Kind == notice.Resolved {
-			n.Kind = notice.Single // in a thread of its own
+		if pager {
+			break
 		}
-		n.Attention = false
-		add(s.what, n, false)
+		s.Kind = k.kind
+		n := s.compose(c)
+		n.Kind, n.Attention = notice.Single, false // each in another thread
+		list = append(list, sample{k.what, n, false})
 	}
-	return out
+	for _, x := range list {
+		x.notice.ID = id
+		if x.notice.Dedup == "" {
+			x.notice.Dedup = id
+		}
+	}
+	return list
 }

@@ -54,7 +54,7 @@ func (f *flaky) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // ended has all workers report failed jobs to Redis until they have.
 func (b *harness) ended() {
 	b.t.Helper()
-	sendFailedAll(b.t, b.workers...)
+	flushAll(b.t, b.workers...)
 	b.settle()
 }
 
@@ -68,12 +68,12 @@ func (b *harness) broken(change ...func(*setup)) *Alerts {
 	return a
 }
 
-// sendFailedAll has workers report failed jobs to Redis until they have, and returns how often
+// flushAll has workers report failed jobs to Redis until they have, and returns how often
 // they could not.
-func sendFailedAll(t *testing.T, workers ...*Alerts) (failures int) {
+func flushAll(t *testing.T, workers ...*Alerts) (failures int) {
 	t.Helper()
 	for _, a := range workers {
-		for a.sendFailed(t.Context()) != nil {
+		for a.flush(t.Context()) != nil {
 			if failures++; failures > 100 {
 				t.Fatal("it is never reported")
 			}
@@ -94,7 +94,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 			}
 			fail := func(a *Alerts, n int) {
 				for i := range n {
-					a.noteFailed(failedJob{Destination: "shop", Job: fmt.Sprint("job-", i), LastError: "status 500"})
+					a.noteFailed(false, single{Destination: "shop", Job: fmt.Sprint("job-", i), Problem: "status 500"})
 				}
 			}
 			counted := func() int {
@@ -106,7 +106,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 			}
 			fail(one, 29)
 			fail(two, 20)
-			if failures := sendFailedAll(t, one, two); breaks != (failures > 0) {
+			if failures := flushAll(t, one, two); breaks != (failures > 0) {
 				t.Fatalf("Redis failed %d times", failures)
 			}
 			same(t, "counted", 49, counted())
@@ -114,9 +114,9 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 			b.settle()
 			same(t, "below the bound", []string(nil), b.texts())
 			fail(two, 1)
-			sendFailedAll(t, two)
+			flushAll(t, two)
 			fail(one, 30)
-			sendFailedAll(t, one)
+			flushAll(t, one)
 			same(t, "counted", 80, counted())
 			b.fetchAll()
 			b.settle()
@@ -132,7 +132,7 @@ func TestPoisonJobs(t *testing.T) {
 	poison := func(at time.Duration, destination, job string) {
 		b.play(at)
 		for _, a := range b.workers { // two report it: the job ran into both
-			a.noteFailed(failedJob{Destination: destination, Job: job, Poison: true, Crashes: 3, LastError: "killed"})
+			a.noteFailed(true, single{Destination: destination, Job: job, Count: 3, Problem: "killed"})
 		}
 		b.ended()
 	}
@@ -152,7 +152,7 @@ func TestPoisonJobs(t *testing.T) {
 func TestPoisonJobInPagerDuty(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1, withoutSlack)
-	b.workers[0].noteFailed(failedJob{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
+	b.workers[0].noteFailed(true, single{Destination: "shop", Job: "job-1", Count: 3})
 	b.ended()
 	if e := b.pager.Events(); len(e) != 1 || e[0].Action != "trigger" || e[0].Payload.Severity != "warning" || e[0].Payload.Class != "poison job" {
 		t.Errorf("PagerDuty: %v", b.paged())
@@ -164,8 +164,8 @@ func TestPoisonWhileRedisBreaks(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1)
 	broken := b.broken()
-	broken.noteFailed(failedJob{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
-	if sendFailedAll(t, broken) == 0 {
+	broken.noteFailed(true, single{Destination: "shop", Job: "job-1", Count: 3})
+	if flushAll(t, broken) == 0 {
 		t.Fatal("Redis did not break")
 	}
 	b.fetchAll()
@@ -188,7 +188,7 @@ func TestAnswersAreTheReason(t *testing.T) {
 	for i := range 5 {
 		b.workers[0].noteRefusal(refusal{At: b.now(), Destination: "shop", Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
 	}
-	if err := b.workers[0].sendAnswers(t.Context()); err != nil {
+	if err := b.workers[0].flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.call("shop", breaker.RateLimited(0))
@@ -217,7 +217,7 @@ func TestOldestPendingJob(t *testing.T) {
 		t.Helper()
 		b.moveTo(from.Add(after))
 		for _, a := range b.workers {
-			if err := a.notifyOverdue(t.Context()); err != nil {
+			if err := errors.Join(a.checkOldest(t.Context()), a.flush(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -268,38 +268,6 @@ func TestWhyTheOldestJobWaits(t *testing.T) {
 	}
 }
 
-// That no worker reaches a destination is notified once, after half a minute; one that does
-// is enough for silence.
-func TestUnreachableDestination(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 2)
-	worker := func(name string, unreachable bool) {
-		t.Helper()
-		var reach map[string]store.Unreachable
-		if unreachable {
-			reach = map[string]store.Unreachable{"shop": {Since: start.UnixMilli(), Problem: "dial tcp: connection refused"}}
-		}
-		b.heartbeat(name, reach)
-	}
-	look := func(after time.Duration, second bool) []string {
-		t.Helper()
-		b.moveTo(start.Add(after))
-		worker("a:1", true)
-		worker("b:1", second)
-		for _, a := range b.workers {
-			if err := a.notifyUnreachable(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.settle()
-		return b.texts()
-	}
-	same(t, "one of two", []string(nil), look(time.Minute, false))
-	said := []string{"shop: no worker reaches it since 12:00:00 UTC: dial tcp: connection refused"}
-	same(t, "both", said, look(2*time.Minute, true))
-	same(t, "both, later", said, look(10*time.Minute, true))
-}
-
 // That an API refuses jobs and accepts others is notified once an hour, with their number and one of them.
 func TestJobsRefusedAlone(t *testing.T) {
 	t.Parallel()
@@ -308,7 +276,7 @@ func TestJobsRefusedAlone(t *testing.T) {
 		t.Helper()
 		b.moveTo(start.Add(after))
 		for _, a := range b.workers {
-			if err := a.notifyRefusedAlone(t.Context()); err != nil {
+			if err := errors.Join(a.checkAlone(t.Context(), b.now()), a.flush(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -329,37 +297,4 @@ func TestJobsRefusedAlone(t *testing.T) {
 	said := []string{"shop: the API refuses 2 jobs and accepts others; the last one: post-2"}
 	same(t, "two", said, look(2*time.Minute))
 	same(t, "two, later", said, look(10*time.Minute))
-}
-
-// That a destination with jobs has lost its workers is notified once, after five minutes.
-func TestDestinationWithoutWorkers(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 2)
-	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 7 {
-		if _, err := client.Enqueue(t.Context(), jobs.New("shop", "x")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := b.rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "shop", start.UnixMilli()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	look := func(after time.Duration) []string {
-		t.Helper()
-		b.moveTo(start.Add(after))
-		for _, a := range b.workers {
-			if err := a.notifyUnserved(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.settle()
-		return b.texts()
-	}
-	same(t, "four minutes later", []string(nil), look(4*time.Minute))
-	said := []string{"shop: no worker serves it, and 7 jobs wait since 12:00:00 UTC"}
-	same(t, "six minutes later", said, look(6*time.Minute))
-	same(t, "an hour later", said, look(time.Hour))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -14,24 +15,118 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// situation reads what a notice of a thread holds. Only the newest thread can be open.
-func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest bool, now time.Time) (*situation, error) {
-	sum := c.Before.plus(c.Last)
-	destination, _, keyed := strings.Cut(name, "/")
-	s := &situation{
-		Now: now, Destination: destination, Name: name, Thread: c.ID, Incident: c.Incident,
-		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By, Permanent: c.Permanent, NoToken: c.NoToken,
-		Since: c.Since, Ended: c.Ended, EndedBy: c.EndedBy, Openings: c.Openings,
-		Probes: sum.Probes, Wasted: sum.Wasted, Rescheduled: sum.Rescheduled,
-		Backlog: -1, Expiring: -1,
+// situation is the data of a message about an incident. Unknown values are zero. Times are
+// on Redis's clock.
+type situation struct {
+	thread
+	// Now is when this was read.
+	Now time.Time
+	// Destination is the destination's name; Name that of the breaker ("shop",
+	// "shop/alice"), or "shop/*" where all keys of a destination are summed up.
+	Destination, Name string
+	State             breaker.State
+	counts            // of the whole thread
+	// Learned words the limit that was learned from refusals, "" for none.
+	Learned string
+	// Answers are the last refusals of the API, the newest first, at most 3.
+	Answers []refusal
+	// SuggestedRate is the rate that an API accepts which spaces calls; see breaker.Status.
+	SuggestedRate string
+	// Route advises on an API that seems to limit one kind of calls by itself; "" for none.
+	Route string
+	// Until is when the API is asked again; zero: not before a person resets the breaker.
+	Until time.Time
+	// Backlog is how many jobs wait, Expiring how many of them expire before Until.
+	// Negative: not known.
+	Backlog, Expiring int
+	// Refused is true for a thread of keys whose credentials are refused.
+	Refused bool
+	// Open are open keys of a thread of keys, those open for longest first, at most maxKeys.
+	Open []keySituation
+	// KeysOpen counts the keys that are open now, KeysPermanent those of them whose
+	// credentials only a person can renew, KeysNoToken those for which there is no token.
+	KeysOpen, KeysPermanent, KeysNoToken int
+}
+
+// keySituation is one key in a thread of keys, with the jobs that wait for it.
+type keySituation struct {
+	breaker.Status
+	Key  string
+	Held int // negative: not known
+}
+
+// maxKeys is how many keys a message names.
+const maxKeys = 10
+
+// allKeys ends the name of a subject that stands for the keys of a destination that are rate
+// limited, refusedKeys that of the keys whose credentials are refused.
+const (
+	allKeys     = "/*"
+	refusedKeys = "/*refused"
+)
+
+// keysOf returns the destination of a subject that stands for keys.
+func keysOf(subject string) (destination string, refused, ok bool) {
+	if destination, refused = strings.CutSuffix(subject, refusedKeys); refused {
+		return destination, true, true
 	}
-	if !newest {
-		return s, nil
-	}
-	if !keyed { // of a key it is not counted
-		if err := a.readBacklog(ctx, s); err != nil {
-			return nil, err
+	destination, ok = strings.CutSuffix(subject, allKeys)
+	return destination, false, ok
+}
+
+// isRefused reports whether a key's incident is one of refused credentials: those that only a
+// person can renew stay so, whatever the API answers to a later probe.
+func isRefused(cause string, permanent bool) bool {
+	return permanent || cause == breaker.CauseCredentials
+}
+
+// openKeys returns the keys of a destination's breakers that are not CLOSED: those with
+// refused credentials, or the others. Those that are open for longest are first.
+func openKeys(all []breaker.Status, refused bool) []breaker.Status {
+	out := slices.DeleteFunc(slices.Clone(all[1:]), func(s breaker.Status) bool {
+		return s.State == breaker.Closed || isRefused(s.IncidentCause, s.Permanent) != refused
+	})
+	slices.SortFunc(out, func(x, y breaker.Status) int {
+		return cmp.Or(x.OpenedAt.Compare(y.OpenedAt), strings.Compare(x.Name, y.Name))
+	})
+	return out
+}
+
+// update brings the record up to date. It returns what reads the rest of the facts.
+func (s *sender) update(ctx context.Context, subject string, opened time.Time) (func() (*situation, error), error) {
+	a := s.a
+	if destination, refused, ok := keysOf(subject); ok {
+		all, err := a.breakers.List(ctx, a.rdb, destination)
+		if err != nil {
+			return nil, fmt.Errorf("alerts: keys of %s: %w", destination, err)
 		}
+		open, kind := openKeys(all, refused), "keys"
+		if refused {
+			kind = "refused"
+		}
+		s.mergeKeys(destination+"."+kind+"-", open, opened, s.now)
+		return sync.OnceValues(func() (*situation, error) { return a.keysSituation(ctx, destination, refused, &s.thread, open, s.now) }), nil
+	}
+	incidents, err := a.breakers.Incidents(ctx, a.rdb, subject, 50)
+	if err != nil {
+		return nil, fmt.Errorf("alerts: incidents of %s: %w", subject, err)
+	}
+	events, err := a.breakers.History(ctx, a.rdb, subject, 100)
+	if err != nil {
+		return nil, fmt.Errorf("alerts: history of %s: %w", subject, err)
+	}
+	s.merge(incidents, events, s.now)
+	return sync.OnceValues(func() (*situation, error) { return a.situation(ctx, subject, &s.thread, s.now) }), nil
+}
+
+// situation reads what a notice of a breaker's thread holds.
+func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time.Time) (*situation, error) {
+	s := &situation{
+		thread: *t, Now: now, Destination: name, Name: name, State: breaker.Closed, counts: t.Before.plus(t.Last), Expiring: -1,
+	}
+	var err error
+	if s.Backlog, err = a.backlog(ctx, name); err != nil {
+		return nil, err
 	}
 	status, err := a.breakers.Get(ctx, a.rdb, name)
 	if err != nil {
@@ -40,79 +135,56 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 	if status.Learned != nil {
 		s.Learned = explain.LearnedLimit(*status.Learned)
 	}
-	if !c.open() {
-		return s, nil
-	}
-	if status.State == breaker.Closed {
-		return s, nil // it has closed just now: the next job reports that
+	if !t.open() || status.State == breaker.Closed {
+		return s, nil // if it has closed just now, the next job reports that
 	}
 	s.State, s.Until, s.SuggestedRate = status.State, status.OpenUntilRedis, status.SuggestedRate
 	workers, err := a.client.Workers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("alerts: %w", err)
 	}
-	s.Route = explain.LimitedRoute(workers, destination)
-	s.Rescheduled = c.Before.Rescheduled + max(c.Last.Rescheduled, status.Rescheduled)
-	if s.Answers, err = a.answersSince(ctx, name, c.Since); err != nil {
-		return nil, err
+	s.Route = explain.LimitedRoute(workers, name)
+	s.Rescheduled = t.Before.Rescheduled + max(t.Last.Rescheduled, status.Rescheduled)
+	if s.Answers, err = a.store.answers(ctx, name, t.Since); err != nil || s.Until.IsZero() {
+		return s, err
 	}
-	if !s.Until.IsZero() && !keyed {
-		if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {
-			return nil, fmt.Errorf("alerts: %w", err)
-		}
+	if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {
+		return nil, fmt.Errorf("alerts: %w", err)
 	}
 	return s, nil
 }
 
-// readBacklog counts the jobs that wait. A destination without queues has none.
-func (a *Alerts) readBacklog(ctx context.Context, s *situation) error {
-	n, err := a.client.Backlog(ctx, s.Destination)
+// backlog counts the jobs that wait; -1 for a destination without queues.
+func (a *Alerts) backlog(ctx context.Context, destination string) (int, error) {
+	n, err := a.client.Backlog(ctx, destination)
 	if errors.Is(err, jobs.ErrUnknownDestination) {
-		return nil
+		return -1, nil
 	}
 	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
+		return 0, fmt.Errorf("alerts: %w", err)
 	}
-	s.Backlog = n
-	return nil
-}
-
-// answersSince are the refusals that belong to a thread: some came before it opened.
-func (a *Alerts) answersSince(ctx context.Context, name string, since time.Time) ([]refusal, error) {
-	all, err := a.store.answers(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(all, func(x refusal) bool { return x.At.Before(since.Add(-10 * time.Minute)) }), nil
+	return n, nil
 }
 
 // keysSituation reads what a notice of a destination's keys holds.
-func (a *Alerts) keysSituation(ctx context.Context, name string, c *keysThread, open []breaker.Status, seen keysSeen, now time.Time) (*situation, error) {
-	destination, refused, _ := keysOf(name)
+func (a *Alerts) keysSituation(ctx context.Context, destination string, refused bool, t *thread, open []breaker.Status, now time.Time) (*situation, error) {
 	s := &situation{
-		Now: now, Destination: destination, Name: destination + allKeys, Thread: destination + "." + c.ID, Refused: refused,
-		State: breaker.Closed, Since: c.Since, Ended: c.Ended, Openings: c.Openings,
-		Backlog: -1, Expiring: -1, KeysOpen: len(open), KeysSeen: max(seen.Incidents, len(open)),
-		Probes: seen.Probes, Wasted: seen.Wasted, Rescheduled: seen.Rescheduled,
+		thread: *t, Now: now, Destination: destination, Name: destination + allKeys, Refused: refused,
+		State: breaker.Closed, Backlog: -1, Expiring: -1, KeysOpen: len(open),
 	}
 	if len(open) > 0 {
 		s.State, s.Cause, s.Incident = breaker.Open, open[0].IncidentCause, open[0].Incident
 	}
 	if refused {
 		s.Cause = breaker.CauseCredentials
-	}
-	if !refused { // the other jobs of the destination continue
-		if err := a.readBacklog(ctx, s); err != nil {
+	} else { // the other jobs of the destination continue
+		var err error
+		if s.Backlog, err = a.backlog(ctx, destination); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortFunc(open, func(x, y breaker.Status) int {
-		return cmp.Or(x.OpenedAt.Compare(y.OpenedAt), strings.Compare(x.Name, y.Name))
-	})
 	for i, o := range open {
-		s.Probes += o.Probes
-		s.Wasted += o.Wasted
-		s.Rescheduled += o.Rescheduled
+		s.counts = s.plus(counts{o.Probes, o.Wasted, o.Rescheduled})
 		switch {
 		case o.Permanent:
 			s.KeysPermanent++
@@ -133,11 +205,11 @@ func (a *Alerts) keysSituation(ctx context.Context, name string, c *keysThread, 
 		if err != nil {
 			return nil, fmt.Errorf("alerts: %w", err)
 		}
-		s.Keys = append(s.Keys, keySituation{Key: key, Since: o.OpenedAt, Until: o.OpenUntilRedis, Cause: o.IncidentCause, Reason: o.Reason, Permanent: o.Permanent, NoToken: o.NoCredentials, Held: held})
+		s.Open = append(s.Open, keySituation{o, key, held})
 	}
 	if len(open) > 0 {
 		var err error
-		if s.Answers, err = a.answersSince(ctx, open[0].Name, c.Since); err != nil {
+		if s.Answers, err = a.store.answers(ctx, open[0].Name, t.Since); err != nil {
 			return nil, err
 		}
 	}

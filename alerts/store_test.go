@@ -12,56 +12,6 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// before calls f once, before the first command that has such an argument.
-type before struct {
-	argument string
-	f        func()
-}
-
-func (h *before) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f := h.f; f != nil && strings.Contains(fmt.Sprint(cmd.Args()), h.argument) {
-			h.f = nil
-			f()
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// A worker stalls after it has read the incidents; meanwhile another one gets a new one and
-// reports it. The first one's data is old, and must not end the new incident.
-func TestStaleIncidentsEndNothing(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1)
-	b.trip("shop")
-	b.settle()
-	b.reset("shop")
-	b.play(time.Hour)
-	h := &before{argument: "breaker-history"}
-	a, err := New(connect(t, b.addr, b.db, b.clock, h), configured(b).options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var id string
-	h.f = func() {
-		id = b.trip("shop")
-		b.settle()
-	}
-	s, err := a.update(t.Context(), "shop", b.now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := s.last(); c.ID != id || !c.open() {
-		t.Errorf("the case is %+v, want that of %s, open", c, id)
-	}
-}
-
 // What lies in Redis cannot be read: it counts as nothing, and alerting goes on.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
@@ -70,18 +20,12 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			t.Parallel()
 			b := newHarness(t, 1)
 			for _, name := range []string{"shop", "shop/*"} {
-				if err := b.rdb.Set(t.Context(), key("subject", name), raw, 0).Err(); err != nil {
+				if err := b.rdb.Set(t.Context(), key("record", "slack", name), raw, 0).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := b.rdb.Set(t.Context(), key("failure", "slack"), raw, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
 			b.lookAround()
 			id := b.trip("shop")
-			if err := b.rdb.Set(t.Context(), key("thread", "slack", id), raw, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
 			b.trip("shop/ann")
 			b.play(20 * time.Minute)
 			b.reset("shop")

@@ -3,6 +3,7 @@ package alerts
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 		for i := range each {
 			a.onTransition(opened(i))
 			a.onTransition(breaker.Event{At: start, Name: fmt.Sprintf("d%d/k", i), Key: "k", From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("k", i)})
-			a.noteFailed(failedJob{Destination: fmt.Sprint("d", i), Job: "j", Poison: true, Crashes: 3})
+			a.noteFailed(true, single{Destination: fmt.Sprint("d", i), Job: "j", Count: 3})
 			a.noteRefusal(refusal{At: start, Destination: fmt.Sprint("d", i), Job: "j", Status: 429})
 		}
 	}()
@@ -87,7 +88,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 	// All of it is still there, once Redis answers.
 	a.rdb, a.store.rdb, a.client, a.now = b.rdb, b.rdb, b.workers[0].client, b.workers[0].now
 	for n := 0; ; n++ {
-		if a.sendTriggers(t.Context()) == nil && a.sendFailed(t.Context()) == nil {
+		if a.flush(t.Context()) == nil {
 			break
 		}
 		if n > 10 {
@@ -99,8 +100,8 @@ func TestReportsDoNotBlock(t *testing.T) {
 	for _, task := range b.tasks {
 		kinds[task.job.Key]++
 	}
-	// For each: opened, the keys, the poison job; and opened for PagerDuty.
-	same(t, "jobs", map[string]int{"slack": 3 * each, "pagerduty": each}, kinds)
+	// For each: opened, why, the keys, the poison job; and opened for PagerDuty.
+	same(t, "jobs", map[string]int{"slack": 4 * each, "pagerduty": each}, kinds)
 }
 
 // What is remembered while Redis is away is bounded.
@@ -115,10 +116,9 @@ func TestReportsAreBounded(t *testing.T) {
 	for range 100 {
 		a.noteRefusal(refusal{Destination: "d0", Job: "j"})
 	}
-	list, _ := a.due.take()
-	same(t, "triggers", maxTriggers, len(list))
-	same(t, "answers", maxNames, len(a.observed.answers))
-	same(t, "answers of one", maxAnswers, len(a.observed.answers["d0/"]))
+	same(t, "triggers", maxTriggers, len(a.buffer.triggers))
+	same(t, "answers", maxTriggers, len(a.buffer.answers))
+	same(t, "answers of one", maxAnswers, len(a.buffer.answers["d0"]))
 }
 
 // All workers make the same jobs of the same events.
@@ -131,7 +131,7 @@ func TestTriggersOfEvents(t *testing.T) {
 	}{
 		"opened": {
 			breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Open, Incident: "i1", Generation: 5},
-			[]string{"i1.opened.slack slack", "i1.opened.pagerduty pagerduty"},
+			[]string{"i1.opened.pagerduty pagerduty", "i1.opened.slack slack", "i1.why.slack slack +8s"},
 		},
 		"a failed probe is nothing for PagerDuty": {
 			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Open, Incident: "i1", Generation: 7, Probes: 1},
@@ -143,7 +143,7 @@ func TestTriggersOfEvents(t *testing.T) {
 		},
 		"closed": {
 			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Closed, Incident: "i1", Generation: 8},
-			[]string{"i1.closed.slack slack", "i1.closed.pagerduty pagerduty"},
+			[]string{"i1.closed.pagerduty pagerduty", "i1.closed.slack slack"},
 		},
 		"half open makes no alert":      {breaker.Event{Name: "shop", From: breaker.Open, To: breaker.HalfOpen, Incident: "i1"}, nil},
 		"a reset of one that is CLOSED": {breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Closed}, nil},
@@ -165,9 +165,9 @@ func TestTriggersOfEvents(t *testing.T) {
 				a.onTransition(e)
 			}
 			var got []string
-			list, _ := a.due.take()
-			for _, one := range list {
-				s := one.id + " " + one.key
+			for _, id := range slices.Sorted(maps.Keys(a.buffer.triggers)) {
+				one := a.buffer.triggers[id]
+				s := one.id + " " + one.to.Name()
 				if !one.at.IsZero() {
 					s += fmt.Sprintf(" +%v", one.at.Sub(start))
 				}

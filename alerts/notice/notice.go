@@ -1,3 +1,10 @@
+// Package notice is what alerts and its notifiers share: a [Notice] is a message as data,
+// a [Notifier] renders and sends it. Each notifier has a folder beside this one.
+//
+// A notifier for another service implements [Notifier]. It renders Title, Summary and Body
+// of a notice, which hold text of others, in the service's markup; [Text.Plain]
+// does so for services without markup. It is registered in alerts.Options.Notifiers. If the
+// service can look for and change what was sent, the notifier implements [Editor] too.
 package notice
 
 import (
@@ -30,19 +37,11 @@ func (k Kind) Reply() bool { return k != Opened && k != Single }
 // Ends reports whether notices of the kind end an alarm.
 func (k Kind) Ends() bool { return k == Recovered || k == Resolved }
 
-// Severity is how urgent a notice is.
-type Severity string
-
-// The severities.
-const (
-	Warning  Severity = "warning"
-	Critical Severity = "critical"
-)
-
 // Notice is a message for people, as data.
 type Notice struct {
-	Kind     Kind
-	Severity Severity
+	Kind Kind
+	// Critical is true for what is urgent; the rest is a warning.
+	Critical bool
 	// ID is the same whenever this notice is sent again, Dedup for all notices of an
 	// incident.
 	ID, Dedup string
@@ -51,28 +50,18 @@ type Notice struct {
 	// Subject is a breaker, a destination or empty; Class says what happened to it:
 	// "circuit breaker open".
 	Subject, Class string
-	// Title is the first line, Summary all that matters in one line.
-	Title   Title
-	Summary Text
-	// Body follows the title. If it is empty, Short does.
+	// Icon and Title are the first line, Summary all that matters in one line. A Title that is about
+	// a destination begins with its name.
+	Icon           string
+	Title, Summary Text
+	// Body follows the title.
 	Body []Block
-	// Short is the body for services that can neither update a message nor reply to one,
-	// nil if that is Body too.
-	Short *Short
 	// Link is the address of a page of the dashboard, "" for none.
 	Link string
 	// Footer names the incident, in small letters.
 	Footer Text
-	// Details are facts for programs.
-	Details map[string]any
 	// Attention is set if everybody, not only readers of the thread, is to see a reply.
 	Attention bool
-}
-
-// Title is a headline: an icon, the name of the subject, which may be empty, and the rest.
-type Title struct {
-	Icon, Name string
-	Rest       Text
 }
 
 // Block is a part of a body; exactly one of its fields is set.
@@ -101,29 +90,15 @@ type Commands struct {
 // Command is a line to type, and what for.
 type Command struct{ What, Line string }
 
-// Short is a body of one line and some commands.
-type Short struct {
-	Line     Text
-	Commands []Command
-}
-
 // Root is where the first notice of a thread is. It is kept between notices.
 type Root struct {
 	// Ref is the notifier's reference to the message, Shown a digest of what it shows.
 	Ref   string `json:"ref,omitempty"`
 	Shown string `json:"shown,omitempty"`
-	// Hold, if set, makes sure that no other process sends to the thread for the next 15
-	// seconds. A notifier calls it before each call but the first.
-	Hold func(context.Context) error `json:"-"`
 }
 
-// Extend calls Hold.
-func (r *Root) Extend(ctx context.Context) error {
-	if r.Hold == nil {
-		return nil
-	}
-	return r.Hold(ctx)
-}
+// CallTimeout bounds one call of a notifier.
+const CallTimeout = 10 * time.Second
 
 // Notifier notifies people through one service. Its methods are called concurrently.
 // Their errors are of type [*Error] where the service or the way to it failed.
@@ -145,8 +120,8 @@ type Notifier interface {
 
 // Editor is implemented by notifiers that can see and change what they sent.
 type Editor interface {
-	// Update shows n in place of the root. It returns whether it had to.
-	Update(ctx context.Context, n *Notice, root *Root) (bool, error)
+	// Update shows n in place of the root, if that shows anything else.
+	Update(ctx context.Context, n *Notice, root *Root) error
 	// Find looks for a notice that may have been sent at since or later, and notes where it
 	// is if it starts a thread. It is false also if the service does not allow to look.
 	Find(ctx context.Context, n *Notice, root *Root, since time.Time) (bool, error)
@@ -169,73 +144,14 @@ type Checker interface {
 	Check(ctx context.Context) []Problem
 }
 
-// Sample is a notice for a test.
-type Sample struct {
-	What   string
-	Notice *Notice
-	Update bool // it updates the first one
-}
-
-// Try makes one step of a test and returns whether it worked.
-type Try func(of, what string, f func() error) bool
-
-// Tester is implemented by notifiers with a test of their own.
-type Tester interface {
-	Test(ctx context.Context, samples []Sample, try Try)
-}
-
-// Test sends samples one by one. If the first one fails, it does not go on. It panics if try or to is nil.
-func Test(ctx context.Context, label string, samples []Sample, try Try, to Notifier) {
-	if try == nil || to == nil {
-		panic("notice: test: the function try or the notifier is nil; pass both")
-	}
-	editor, edits := to.(Editor)
-	var root Root
-	for i, s := range samples {
-		if s.Update && !edits {
-			continue
-		}
-		worked := try(label, s.What, func() error {
-			if s.Update {
-				_, err := editor.Update(ctx, s.Notice, &root)
-				return err
-			}
-			at := &root
-			if i > 0 && !s.Notice.Kind.Reply() {
-				at = &Root{} // a thread of its own
-			}
-			return to.Send(ctx, s.Notice, at)
-		})
-		if i == 0 && !worked {
-			return
-		}
-	}
-}
-
-// Delivery is one thing that was sent, or could not be.
+// Delivery is one thing that was sent, or could not be: what metrics count.
 type Delivery struct {
-	// Receiver is ReceiverSlack, ReceiverWebhook, ReceiverPagerDuty or that of a notifier of
-	// your own; Kind is KindMessage, KindUpdate, KindTrigger or KindResolve.
+	// Receiver is slack, webhook, pagerduty or that of a notifier of your own; Kind is message,
+	// update, trigger or resolve.
 	Receiver, Kind string
-	// Err is nil if it has arrived. If an answer was lost, it may have arrived all the same.
+	// Err is nil if it has arrived. If a response was lost, it may have arrived all the same.
 	Err error
 }
-
-// The receivers of a Delivery.
-const (
-	ReceiverSlack     = "slack"
-	ReceiverWebhook   = "webhook"
-	ReceiverPagerDuty = "pagerduty"
-)
-
-// The kinds of a Delivery: a message and the update of one, the trigger and the resolve of
-// an alarm.
-const (
-	KindMessage = "message"
-	KindUpdate  = "update"
-	KindTrigger = "trigger"
-	KindResolve = "resolve"
-)
 
 // Observer observes deliveries. It is called concurrently and must return quickly. nil
 // observes nothing.
@@ -244,6 +160,30 @@ type Observer func(Delivery)
 // Observe reports a delivery.
 func (o Observer) Observe(receiver, kind string, err error) {
 	if o != nil {
-		o(Delivery{Receiver: receiver, Kind: kind, Err: err})
+		o(Delivery{receiver, kind, err})
 	}
 }
+
+// Error is what went wrong between a notifier and its service. Neither it nor its Problem
+// holds a secret.
+type Error struct {
+	Op string // "post to Slack"
+	// Problem is what is wrong and what to do.
+	Problem string
+	// Limited is true if the service refused the call because of its limit, for RetryAfter
+	// if that is known.
+	Limited    bool
+	RetryAfter time.Duration
+	// Permanent is true if an operator has to change something.
+	Permanent bool
+	// Refused is true if the service has certainly not done it, Timeout if it may yet.
+	Refused, Timeout bool
+	// Err is the cause. It may quote an address that is a secret.
+	Err error
+}
+
+// Error has the operation and the problem.
+func (e *Error) Error() string { return e.Op + ": " + e.Problem }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/text"
 )
@@ -38,14 +39,14 @@ type Options struct {
 func New(o Options) (notice.Notifier, error) {
 	o.API = cmp.Or(o.API, DefaultAPI)
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
-	errs := []error{notice.CheckURL("the PagerDuty API", o.API)}
+	errs := []error{post.CheckURL("the PagerDuty API", o.API)}
 	if o.Key == "" {
 		errs = append(errs, errors.New("PagerDuty needs a routing key"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return &pager{o, notice.NewHTTPClient(o.Transport)}, nil
+	return &pager{o, post.Client(o.Transport)}, nil
 }
 
 // pager sends events. PagerDuty makes one alert of all triggers with one dedup key.
@@ -97,24 +98,25 @@ type link struct {
 // Send implements notice.Notifier.
 func (p *pager) Send(ctx context.Context, n *notice.Notice, _ *notice.Root) (err error) {
 	e := p.event(n)
-	defer func() { p.o.OnDelivery.Observe(notice.ReceiverPagerDuty, e.Action, err) }()
-	if err := notice.PostJSON(ctx, p.client, p.o.API, e, p.problem); err != nil {
-		return notice.NewError("send an event to PagerDuty", err)
+	defer func() { p.o.OnDelivery.Observe(p.Name(), e.Action, err) }()
+	if err := post.JSON(ctx, p.client, p.o.API, e, p.problem); err != nil {
+		return post.Error("send an event to PagerDuty", err)
 	}
 	return nil
 }
 
 // event renders a notice.
 func (p *pager) event(n *notice.Notice) event {
-	e := event{RoutingKey: p.o.Key, Action: notice.KindTrigger, DedupKey: n.Dedup}
 	if n.Kind.Ends() {
-		e.Action = notice.KindResolve
-		return e
+		return event{RoutingKey: p.o.Key, Action: "resolve", DedupKey: n.Dedup}
 	}
-	e.Client, e.ClientURL = "Tidegate", p.o.PublicURL
+	e := event{RoutingKey: p.o.Key, Action: "trigger", DedupKey: n.Dedup, Client: "Tidegate", ClientURL: p.o.PublicURL}
 	e.Payload = &payload{
-		Summary: text.CutBytes(n.Summary.Plain(n.Now), maxSummary), Source: "tidegate", Severity: string(n.Severity),
-		Timestamp: n.At.UTC().Format(time.RFC3339Nano), Group: "tidegate", Class: n.Class, Details: n.Details,
+		Summary: text.CutBytes(n.Summary.Plain(n.Now), maxSummary), Source: "tidegate", Severity: "warning",
+		Timestamp: n.At.UTC().Format(time.RFC3339Nano), Group: "tidegate", Class: n.Class, Details: details(n),
+	}
+	if n.Critical {
+		e.Payload.Severity = "critical"
 	}
 	if n.Subject != "" {
 		e.Payload.Source += "/" + n.Subject
@@ -126,6 +128,41 @@ func (p *pager) event(n *notice.Notice) event {
 		}
 	}
 	return e
+}
+
+// details are the facts of a notice under their names, its text and its commands.
+func details(n *notice.Notice) map[string]any {
+	d := map[string]any{"incident": text.Line(n.Dedup, maxSummary)}
+	if n.Subject != "" {
+		d["destination"] = n.Subject
+	}
+	var lines, commands []string
+	add := func(list ...notice.Text) {
+		for _, t := range list {
+			lines = append(lines, t.Plain(n.Now))
+		}
+	}
+	for _, b := range n.Body {
+		for _, f := range b.Facts {
+			if v := f.Value.Plain(n.Now); v != "" {
+				d[strings.ReplaceAll(strings.ToLower(f.Name), " ", "_")] = v
+			}
+		}
+		if b.Paragraph != nil {
+			add(b.Paragraph)
+		}
+		if b.Lines != nil {
+			add(b.Lines.Lines...)
+			add(b.Lines.Bullets...)
+		}
+		if b.Commands != nil {
+			for _, c := range b.Commands.List {
+				commands = append(commands, c.Line)
+			}
+		}
+	}
+	d["text"], d["commands"] = lines, commands
+	return d
 }
 
 // problem words PagerDuty's errors about an event.

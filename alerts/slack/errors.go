@@ -8,6 +8,7 @@ import (
 
 	"github.com/slack-go/slack"
 
+	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 )
 
@@ -24,13 +25,13 @@ func newError(op string, err error) *notice.Error {
 		return e
 	}
 	if e, ok := errors.AsType[slack.StatusCodeError](err); ok {
-		err = &notice.HTTPError{Status: e.Code}
+		err = &post.StatusError{Status: e.Code}
 	}
 	// Slack has three ways to refuse a call because of its limit.
 	if e, ok := errors.AsType[*slack.RateLimitedError](err); ok {
-		err = &notice.HTTPError{Status: http.StatusTooManyRequests, RetryAfter: max(0, e.RetryAfter)}
+		err = &post.StatusError{Status: http.StatusTooManyRequests, RetryAfter: max(0, e.RetryAfter)}
 	}
-	e := notice.NewError(op, err)
+	e := post.Error(op, err)
 	code := slackCode(err)
 	if code == "" {
 		return e
@@ -39,7 +40,6 @@ func newError(op string, err error) *notice.Error {
 	e.Limited = code == "ratelimited" || code == "rate_limited"
 	e.Permanent = slices.Contains(hopeless, code)
 	e.Refused = e.Limited || !unclear(err)
-	e.OneNotice = e.Permanent || e.Refused && !e.Limited
 	return e
 }
 
@@ -72,6 +72,9 @@ func unclear(err error) bool {
 
 // mayNot reports whether the app lacks a scope, or does not know the method.
 func mayNot(err error) bool {
+	if errors.Is(err, errHidden) {
+		return true
+	}
 	switch slackCode(err) {
 	case errMissingScope, "no_permission", "unknown_method", "method_not_supported_for_channel_type", "not_allowed_token_type", "not_in_channel":
 		return true
@@ -79,7 +82,7 @@ func mayNot(err error) bool {
 	if e, ok := errors.AsType[slack.StatusCodeError](err); ok {
 		return e.Code == http.StatusNotFound
 	}
-	e, ok := errors.AsType[*notice.HTTPError](err)
+	e, ok := errors.AsType[*post.StatusError](err)
 	return ok && e.Status == http.StatusNotFound
 }
 

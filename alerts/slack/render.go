@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slack-go/slack"
+	"github.com/slack-go/slack/slackutilsx"
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/text"
@@ -19,6 +20,7 @@ const (
 	maxSection = 3000
 	maxFields  = 10
 	maxText    = 1000
+	maxTitle   = 70 // of a name in a header
 )
 
 // message is what is posted: blocks, and a text for
@@ -33,35 +35,45 @@ type renderer struct {
 	mention string // the recipient of a page, in Slack's markup
 }
 
-// message renders a notice in full.
+// message renders a notice in full. The title is plain text.
 func (r renderer) message(n *notice.Notice) message {
-	if n.Body == nil && n.Short != nil {
+	if n.Body == nil {
 		return r.short(n)
 	}
 	b := r.begin(n)
-	b.header(title(n))
+	title := render(n.Title, func(s notice.Span) string {
+		if s.Style == notice.StyleName {
+			return breakColons(text.Cut(s.Text, maxTitle))
+		}
+		return s.Plain(n.Now)
+	})
+	b.add(slack.NewHeaderBlock(slack.NewTextBlockObject(slack.PlainTextType, text.Cut(n.Icon+" "+title, maxHeader), true, false)))
 	for _, part := range n.Body {
 		b.block(part)
 	}
-	if n.Kind != notice.Recovered { // the first message of the thread has it
-		b.link(n.Link)
+	if n.Link != "" && n.Kind != notice.Recovered { // the first message of the thread has it
+		button := slack.NewButtonBlockElement("open", "", slack.NewTextBlockObject(slack.PlainTextType, linkLabel, true, false))
+		button.URL = n.Link
+		b.add(slack.NewActionBlock("", button))
 	}
 	if len(n.Footer) > 0 {
-		b.context(mrkdwn(n.Footer))
+		b.add(slack.NewContextBlock("", markdown(mrkdwn(n.Footer))))
 	}
 	return message{r.text(n), b.list}
 }
 
-// short renders a notice where messages can neither be updated nor be replied to.
+// short renders a notice where messages can neither be updated nor be replied to: its summary,
+// and the first of its commands.
 func (r renderer) short(n *notice.Notice) message {
-	if n.Short == nil {
-		return r.message(n)
-	}
 	b := r.begin(n)
-	b.section(strings.TrimSpace(n.Title.Icon + " *`" + notice.PlainName(n.Title.Name) + "`" + mrkdwn(n.Title.Rest) + "*\n" + mrkdwn(n.Short.Line)))
-	b.commands(&notice.Commands{List: n.Short.Commands})
+	b.section(n.Icon + " " + mrkdwn(n.Summary))
+	for _, part := range n.Body {
+		if part.Commands != nil {
+			b.commands(&notice.Commands{List: []notice.Command{{Line: part.Commands.List[0].Line}}})
+		}
+	}
 	if n.Link != "" {
-		b.context("<" + n.Link + "|" + linkLabel + ">")
+		b.add(slack.NewContextBlock("", markdown("<"+n.Link+"|"+linkLabel+">")))
 	}
 	return message{r.text(n), b.list}
 }
@@ -80,17 +92,15 @@ func (r renderer) begin(n *notice.Notice) *sheet {
 
 // text is the line of a notification.
 func (r renderer) text(n *notice.Notice) string {
-	s := n.Summary.Render(func(s notice.Span) string {
+	s := render(n.Summary, func(s notice.Span) string {
 		switch s.Style {
 		case notice.StyleName:
-			return inertName(s.Text)
+			return breakColons(breakMentions(s.Text))
 		case notice.StyleForeign, notice.StyleQuote:
-			return inert(s.Text, s.Max)
-		case notice.StyleTime:
-			return notice.Clock(s.Time, n.Now)
-		case notice.StylePlain, notice.StyleBold, notice.StyleCode:
+			return inert(s.Text)
+		default:
+			return s.Plain(n.Now)
 		}
-		return s.Text
 	})
 	if n.Kind == notice.Page && r.mention != "" {
 		s = r.mention + " " + s
@@ -98,29 +108,29 @@ func (r renderer) text(n *notice.Notice) string {
 	return text.Cut(s, maxText)
 }
 
-// title is the headline in plain text.
-func title(n *notice.Notice) string {
-	s := n.Title.Icon + " "
-	if n.Title.Name != "" {
-		s += titleName(n.Title.Name)
+// render joins what f returns for each span.
+func render(t notice.Text, f func(notice.Span) string) string {
+	var out strings.Builder
+	for _, s := range t {
+		out.WriteString(f(s))
 	}
-	return s + n.Title.Rest.Plain(n.Now)
+	return out.String()
 }
 
 // mrkdwn renders a text for blocks that know markup.
 func mrkdwn(t notice.Text) string {
-	return t.Render(func(s notice.Span) string {
+	return render(t, func(s notice.Span) string {
 		switch s.Style {
 		case notice.StyleBold:
 			return "*" + s.Text + "*"
 		case notice.StyleCode:
 			return "`" + s.Text + "`"
 		case notice.StyleName:
-			return inertName(s.Text)
+			return breakColons(breakMentions(s.Text))
 		case notice.StyleForeign:
-			return inert(s.Text, s.Max)
+			return inert(s.Text)
 		case notice.StyleQuote:
-			return code(s.Text, s.Max)
+			return code(s.Text)
 		case notice.StyleTime:
 			return date(s.Time)
 		case notice.StylePlain:
@@ -132,65 +142,53 @@ func mrkdwn(t notice.Text) string {
 // dateFormat shows an instant in the reader's time zone: "today 12:34:56".
 const dateFormat = "{date_short_pretty} {time_secs}"
 
-// broken reports whether an instant is one that Slack would refuse.
-func broken(t time.Time) bool { return t.Unix() <= 0 || t.Year() > 9999 }
-
-// date is an instant in mrkdwn; "–" if it is not known.
-func date(t time.Time) string {
+// instant is an instant for clients that cannot show it in the reader's time zone. ok is false if
+// Slack would refuse it.
+func instant(t time.Time) (s string, ok bool) {
 	if t.IsZero() {
-		return "–"
+		return "–", false
 	}
-	if t = notice.WholeSecond(t); broken(t) {
-		return notice.FullClock(t)
-	}
-	return fmt.Sprintf("<!date^%d^%s|%s>", t.Unix(), dateFormat, notice.FullClock(t))
+	return t.Format(time.DateTime) + " UTC", t.Unix() > 0 && t.Year() <= 9999
 }
 
-// richLine is a line of rich text, which knows no markup.
+// date is an instant in mrkdwn.
+func date(t time.Time) string {
+	s, ok := instant(t)
+	if ok {
+		s = fmt.Sprintf("<!date^%d^%s|%s>", t.Unix(), dateFormat, s)
+	}
+	return s
+}
+
+// richLine is a line of rich text, which knows no markup; what would be a mention elsewhere is
+// broken all the same.
 func richLine(t notice.Text) *slack.RichTextSection {
 	var out []slack.RichTextSectionElement
 	for _, s := range t {
+		content, style := s.Text, &slack.RichTextSectionTextStyle{}
 		switch s.Style {
 		case notice.StylePlain:
-			out = append(out, richText(s.Text))
+			style = nil
+		case notice.StyleName, notice.StyleForeign:
+			content, style = breakMentions(content), nil
 		case notice.StyleBold:
-			out = append(out, slack.NewRichTextSectionTextElement(s.Text, &slack.RichTextSectionTextStyle{Bold: true}))
-		case notice.StyleName:
-			out = append(out, richText(breakMentions(notice.PlainName(s.Text))))
-		case notice.StyleForeign:
-			out = append(out, richText(literal(s.Text, s.Max)))
-		case notice.StyleCode:
-			out = append(out, richCode(literal(s.Text, notice.MaxName)))
-		case notice.StyleQuote:
-			out = append(out, richCode(literal(s.Text, s.Max)))
+			style.Bold = true
+		case notice.StyleCode, notice.StyleQuote:
+			content, style.Code = breakMentions(content), true
+			if content == "" {
+				content, style = "–", nil
+			}
 		case notice.StyleTime:
-			out = append(out, richDate(s.Time))
+			fallback, ok := instant(s.Time)
+			if ok {
+				out = append(out, slack.NewRichTextSectionDateElement(s.Time.Unix(), dateFormat, nil, &fallback))
+				continue
+			}
+			content, style = fallback, nil
 		}
+		out = append(out, slack.NewRichTextSectionTextElement(content, style))
 	}
 	return slack.NewRichTextSection(out...)
-}
-
-func richText(s string) slack.RichTextSectionElement {
-	return slack.NewRichTextSectionTextElement(s, nil)
-}
-
-func richCode(s string) slack.RichTextSectionElement {
-	if s == "" {
-		return richText("–")
-	}
-	return slack.NewRichTextSectionTextElement(s, &slack.RichTextSectionTextStyle{Code: true})
-}
-
-func richDate(t time.Time) slack.RichTextSectionElement {
-	if t.IsZero() {
-		return richText("–")
-	}
-	t = notice.WholeSecond(t)
-	fallback := notice.FullClock(t)
-	if broken(t) {
-		return richText(fallback)
-	}
-	return slack.NewRichTextSectionDateElement(t.Unix(), dateFormat, nil, &fallback)
 }
 
 // sheet collects the blocks of a message.
@@ -212,20 +210,12 @@ func (b *sheet) block(part notice.Block) {
 	}
 }
 
-// header shows a title in large letters, in plain text.
-func (b *sheet) header(title string) {
-	b.add(slack.NewHeaderBlock(slack.NewTextBlockObject(slack.PlainTextType, text.Cut(title, maxHeader), true, false)))
-}
-
 // section shows a paragraph of mrkdwn.
 func (b *sheet) section(mrkdwn string) {
 	if mrkdwn != "" && utf8.RuneCountInString(mrkdwn) <= maxSection {
 		b.add(slack.NewSectionBlock(markdown(mrkdwn), nil, nil))
 	}
 }
-
-// context shows a line of mrkdwn in small grey letters.
-func (b *sheet) context(mrkdwn string) { b.add(slack.NewContextBlock("", markdown(mrkdwn))) }
 
 // facts shows values in two columns.
 func (b *sheet) facts(list []notice.Fact) {
@@ -262,16 +252,6 @@ func lines(l *notice.Lines) []slack.RichTextElement {
 // linkLabel is on links to the dashboard.
 const linkLabel = "Open in Tidegate"
 
-// link shows a button that opens a page.
-func (b *sheet) link(address string) {
-	if address == "" {
-		return
-	}
-	button := slack.NewButtonBlockElement("open", "", slack.NewTextBlockObject(slack.PlainTextType, linkLabel, true, false))
-	button.URL = address
-	b.add(slack.NewActionBlock("", button))
-}
-
 // markdown is mrkdwn in which Slack itself finds no links and mentions.
 func markdown(s string) *slack.TextBlockObject {
 	return slack.NewTextBlockObject(slack.MarkdownType, s, false, true)
@@ -289,12 +269,12 @@ func (b *sheet) commands(c *notice.Commands) {
 		}
 		all.WriteString(one.Line)
 	}
-	block := &slack.RichTextPreformatted{Type: slack.RTEPreformatted, Elements: []slack.RichTextSectionElement{richText(all.String())}}
+	block := &slack.RichTextPreformatted{Type: slack.RTEPreformatted, Elements: []slack.RichTextSectionElement{slack.NewRichTextSectionTextElement(all.String(), nil)}}
 	if c.Title == "" {
 		b.rich(block)
 		return
 	}
-	b.rich(richLine(notice.Text{notice.Bold(c.Title)}), block)
+	b.rich(richLine(notice.Text{{Style: notice.StyleBold, Text: c.Title}}), block)
 }
 
 // The forms of mentions that the configuration knows.
@@ -320,4 +300,44 @@ func mentionText(configured string) string {
 		return m
 	}
 	return ""
+}
+
+// joiner is invisible. In a text it breaks what Slack would read as markup.
+const joiner = "\u2060"
+
+// code puts text of others into mrkdwn as code.
+func code(s string) string {
+	if s = strings.ReplaceAll(s, "`", "ˋ"); s == "" {
+		s = "–"
+	}
+	return "`" + slackutilsx.EscapeMessage(breakMentions(s)) + "`"
+}
+
+// inert is text of others in the text of a notification: without mentions, links,
+// emoji and markup.
+func inert(s string) string {
+	return slackutilsx.EscapeMessage(lookalikes.Replace(breakColons(breakMentions(s))))
+}
+
+// lookalikes of what is markup at the ends of words.
+var lookalikes = strings.NewReplacer("*", "∗", " _", " ˍ", "_ ", "ˍ ", "~", "∼", "`", "ˋ")
+
+// breakMentions keeps Slack from finding @here, #channel, <!channel> and the like.
+func breakMentions(s string) string { return mentionBreaker.Replace(s) }
+
+var mentionBreaker = strings.NewReplacer(
+	"<!", "<"+joiner+"!", "<@", "<"+joiner+"@"+joiner, "<#", "<"+joiner+"#"+joiner,
+	"@", "@"+joiner, "#", "#"+joiner,
+)
+
+// breakColons keeps Slack from finding :emoji: and http://links.
+func breakColons(s string) string {
+	var out strings.Builder
+	for i := range len(s) {
+		out.WriteByte(s[i])
+		if s[i] == ':' && i+1 < len(s) && s[i+1] != ' ' {
+			out.WriteString(joiner)
+		}
+	}
+	return out.String()
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/slack-go/slack"
 
+	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 )
 
@@ -58,31 +59,35 @@ func New(o Options) (notice.Notifier, error) {
 	if o.Token == "" && o.Webhook == "" {
 		errs = append(errs, errors.New("neither a Slack token nor a Slack webhook is set"))
 	}
-	errs = append(errs, notice.CheckURL("the Slack API", o.API))
+	errs = append(errs, post.CheckURL("the Slack API", o.API))
 	if o.Webhook != "" {
-		errs = append(errs, notice.CheckURL("the Slack webhook", o.Webhook))
+		errs = append(errs, post.CheckURL("the Slack webhook", o.Webhook))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	client := notice.NewHTTPClient(o.Transport)
-	r := renderer{mention: mentionText(o.Mention)}
-	var h *webhook
+	client := post.Client(o.Transport)
+	service := service{client, o.OnDelivery, renderer{mention: mentionText(o.Mention)}}
+	var hook *webhook
 	if o.Webhook != "" {
-		h = &webhook{client: client, url: o.Webhook, observer: o.OnDelivery, renderer: r}
+		hook = &webhook{service, o.Webhook}
 	}
 	if o.Token == "" {
-		return h, nil
+		return hook, nil
 	}
 	readable := *client
 	readable.Transport = readableLimits{client.Transport}
 	// slack-go's own repetitions are off: they could post twice.
 	api := slack.New(o.Token, slack.OptionHTTPClient(&readable), slack.OptionAPIURL(o.API))
-	return &bot{api: api, client: client, channel: o.Channel, webhook: h, observer: o.OnDelivery, renderer: r}, nil
+	return &bot{service: service, api: api, channel: o.Channel, webhook: hook}, nil
 }
 
 // service is what a bot and a webhook have in common.
-type service struct{}
+type service struct {
+	client   *http.Client
+	observer notice.Observer
+	renderer renderer
+}
 
 // Name implements notice.Notifier.
 func (service) Name() string { return "slack" }
@@ -93,22 +98,39 @@ func (service) Label() string { return "Slack" }
 // Pager implements notice.Notifier.
 func (service) Pager() bool { return false }
 
+// Close implements notice.Notifier.
+func (s service) Close() { s.client.CloseIdleConnections() }
+
+// webhook posts through an incoming webhook, which can neither update a message nor reply to one.
+type webhook struct {
+	service
+	url string
+}
+
+// Send implements notice.Notifier.
+func (w *webhook) Send(ctx context.Context, n *notice.Notice, _ *notice.Root) (err error) {
+	defer func() { w.observer.Observe("webhook", "message", err) }()
+	off := false
+	m := w.renderer.short(n)
+	body := slack.WebhookMessage{Text: m.Text, Blocks: &slack.Blocks{BlockSet: m.Blocks}, UnfurlLinks: &off, UnfurlMedia: &off}
+	// Slack answers with a code, such as no_service.
+	code := func(body []byte) string { return codeOnly(strings.TrimSpace(string(body))) }
+	if err := post.JSON(ctx, w.client, w.url, body, code); err != nil {
+		return newError("post to Slack's webhook", err)
+	}
+	return nil
+}
+
 // bot posts with a bot token.
 type bot struct {
 	service
-	api      *slack.Client
-	client   *http.Client
-	channel  string
-	webhook  *webhook // nil: none
-	observer notice.Observer
-	renderer renderer
+	api     *slack.Client
+	channel string
+	webhook *webhook // nil: none
 
 	mu sync.Mutex
-	id string // of the channel, as Slack's answers give it
+	id string // of the channel, as Slack gives it
 }
-
-// Close implements notice.Notifier.
-func (b *bot) Close() { b.client.CloseIdleConnections() }
 
 // readableLimits removes a Retry-After that slack-go cannot read: it would report no limit.
 type readableLimits struct{ next http.RoundTripper }
@@ -116,7 +138,7 @@ type readableLimits struct{ next http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (t readableLimits) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
-	if err == nil && resp.StatusCode == http.StatusTooManyRequests && notice.RetryAfter(resp.Header) == 0 {
+	if err == nil && resp.StatusCode == http.StatusTooManyRequests && post.RetryAfter(resp.Header) == 0 {
 		resp.Header.Del("Retry-After")
 	}
 	return resp, err
@@ -146,48 +168,26 @@ func thread(n *notice.Notice, root *notice.Root) place {
 }
 
 // Send implements notice.Notifier. A reply whose thread is gone stands by itself, in the
-// channel that is configured now.
+// channel that is configured now. The webhook, if there is one, gets what the token may not post.
 func (b *bot) Send(ctx context.Context, n *notice.Notice, root *notice.Root) error {
 	m := b.renderer.message(n)
-	at, err := b.post(ctx, m, n, thread(n, root))
-	if thread(n, root).ts != "" && orphaned(err) {
-		b.forget()
-		if err := root.Extend(ctx); err != nil {
-			return err
-		}
+	in := thread(n, root)
+	at, err := b.post(ctx, m, n, in)
+	if in.ts != "" && orphaned(err) {
+		b.know("")
 		if at, err = b.post(ctx, m, n, place{}); err == nil {
 			root.Ref = ""
 		}
 	}
-	if err != nil {
-		return b.throughWebhook(ctx, n, root, err)
+	if e, ok := errors.AsType[*notice.Error](err); ok && e.Permanent && b.webhook != nil {
+		if b.webhook.Send(ctx, n, root) == nil {
+			return nil // Check logs what is wrong with the token
+		}
 	}
-	if !n.Kind.Reply() {
+	if err == nil && !n.Kind.Reply() {
 		root.Ref, root.Shown = at.ref(), digest(m)
 	}
-	return nil
-}
-
-// throughWebhook sends what the token may not post, if there is a webhook.
-func (b *bot) throughWebhook(ctx context.Context, n *notice.Notice, root *notice.Root, err error) error {
-	e, ok := errors.AsType[*notice.Error](err)
-	if !ok || !e.Permanent || b.webhook == nil {
-		return err
-	}
-	if err := root.Extend(ctx); err != nil {
-		return err
-	}
-	if b.webhook.Send(ctx, n, root) != nil {
-		return err
-	}
-	return delivered(e)
-}
-
-// delivered is an error to be corrected that prevented no delivery.
-func delivered(e *notice.Error) error {
-	d := *e
-	d.Delivered = true
-	return &d
+	return err
 }
 
 // metadataType distinguishes Tidegate's messages from others of the app.
@@ -195,16 +195,15 @@ const metadataType = "tidegate_alert"
 
 // post posts a message and returns where it is.
 func (b *bot) post(ctx context.Context, m message, n *notice.Notice, thread place) (at place, err error) {
-	defer func() { b.observer.Observe(notice.ReceiverSlack, notice.KindMessage, err) }()
+	defer func() { b.observer.Observe(b.Name(), "message", err) }()
 	ctx, cancel := context.WithTimeout(ctx, notice.CallTimeout)
 	defer cancel()
 	options := append(content(m), slack.MsgOptionMetadata(slack.SlackMetadata{
 		EventType: metadataType, EventPayload: map[string]any{"id": n.ID},
 	}))
-	channel := b.where()
+	channel := cmp.Or(thread.channel, b.known(), b.channel)
 	if thread.ts != "" {
 		options = append(options, slack.MsgOptionTS(thread.ts))
-		channel = thread.channel // which may not be the one that is configured now
 	}
 	if n.Attention {
 		options = append(options, slack.MsgOptionBroadcast())
@@ -212,59 +211,46 @@ func (b *bot) post(ctx context.Context, m message, n *notice.Notice, thread plac
 	if n.Kind == notice.Page {
 		options = append(options, slack.MsgOptionLinkNames(true)) // @name becomes a mention
 	}
-	channel, ts, err := b.api.PostMessageContext(ctx, channel, options...)
-	if err != nil && thread.ts == "" && orphaned(err) && b.forget() {
-		// The name may be another channel's by now.
-		channel, ts, err = b.api.PostMessageContext(ctx, b.where(), options...)
+	id, ts, err := b.api.PostMessageContext(ctx, channel, options...)
+	if err != nil && thread.ts == "" && orphaned(err) && channel != b.channel {
+		b.know("") // the name may be another channel's by now
+		id, ts, err = b.api.PostMessageContext(ctx, b.channel, options...)
 	}
 	if err == nil && ts == "" {
-		err = notice.ErrNotTheAPI
+		err = post.ErrNotTheAPI
 	}
 	if err != nil {
 		return place{}, newError("post to Slack", err)
 	}
 	if thread.ts == "" {
-		b.learn(channel)
+		b.know(id)
 	}
-	return place{cmp.Or(channel, b.where()), ts}, nil
+	return place{cmp.Or(id, channel), ts}, nil
 }
 
 // Update implements notice.Editor. A message that is gone, or may not be edited any more, is
-// left as it is.
-func (b *bot) Update(ctx context.Context, n *notice.Notice, root *notice.Root) (bool, error) {
+// left as it is; so is one that the token may not edit if there is a webhook, which gets what matters.
+func (b *bot) Update(ctx context.Context, n *notice.Notice, root *notice.Root) error {
 	m := b.renderer.message(n)
 	next := digest(m)
 	if root.Ref == "" || root.Shown == next {
-		return false, nil
-	}
-	if err := root.Extend(ctx); err != nil {
-		return false, err
+		return nil
 	}
 	err := b.update(ctx, placeOf(root.Ref), m)
-	e, _ := errors.AsType[*notice.Error](err)
-	switch {
-	case err == nil:
-	case e.Limited:
-		return false, err
-	case e.Permanent && b.webhook != nil:
-		err = delivered(e) // the webhook reports what matters
-	case orphaned(err):
-		root.Shown = next
-		return false, nil
-	default:
-		return false, err
+	if e, failed := errors.AsType[*notice.Error](err); failed && !orphaned(err) && !(e.Permanent && b.webhook != nil) {
+		return err
 	}
 	root.Shown = next
-	return err == nil, err
+	return nil
 }
 
 func (b *bot) update(ctx context.Context, at place, m message) (err error) {
-	defer func() { b.observer.Observe(notice.ReceiverSlack, notice.KindUpdate, err) }()
+	defer func() { b.observer.Observe(b.Name(), "update", err) }()
 	ctx, cancel := context.WithTimeout(ctx, notice.CallTimeout)
 	defer cancel()
 	_, ts, _, err := b.api.UpdateMessageContext(ctx, at.channel, at.ts, content(m)...)
 	if err == nil && ts == "" {
-		err = notice.ErrNotTheAPI
+		err = post.ErrNotTheAPI
 	}
 	if err != nil {
 		return newError("update a message in Slack", err)
@@ -301,8 +287,10 @@ func (b *bot) SendOnce(ctx context.Context, n *notice.Notice, root *notice.Root,
 		return err
 	}
 	mine := placeOf(root.Ref)
-	if first, ok, err := b.find(ctx, n.ID, place{}, since); err == nil && ok && first.ts < mine.ts && b.remove(ctx, mine) == nil {
-		root.Ref = first.ref()
+	if first, ok, err := b.find(ctx, n.ID, place{}, since); err == nil && ok && first.ts < mine.ts {
+		if _, _, err := b.api.DeleteMessageContext(ctx, mine.channel, mine.ts); err == nil {
+			root.Ref = first.ref()
+		}
 	}
 	return nil
 }
@@ -333,7 +321,7 @@ func (b *bot) find(ctx context.Context, id string, thread place, since time.Time
 	defer cancel()
 	channel := thread.channel
 	if channel == "" {
-		channel, _, err = b.channelID(ctx)
+		channel, err = b.findChannel(ctx)
 	}
 	oldest := fmt.Sprintf("%d.000000", since.Add(-clockDifference).Unix())
 	for cursor, n := "", 0; err == nil && channel != "" && n < maxPages; n++ {
@@ -360,16 +348,6 @@ func (b *bot) find(ctx context.Context, id string, thread place, since time.Time
 	return at, ok, nil
 }
 
-// remove deletes a message.
-func (b *bot) remove(ctx context.Context, at place) error {
-	ctx, cancel := context.WithTimeout(ctx, notice.CallTimeout)
-	defer cancel()
-	if _, _, err := b.api.DeleteMessageContext(ctx, at.channel, at.ts); err != nil {
-		return newError("delete a message in Slack", err)
-	}
-	return nil
-}
-
 // read returns a page of a channel's messages, or of a thread's.
 func (b *bot) read(ctx context.Context, channel, thread, oldest, cursor string) (found []slack.Message, next string, err error) {
 	if thread != "" {
@@ -385,4 +363,103 @@ func (b *bot) read(ctx context.Context, channel, thread, oldest, cursor string) 
 		return nil, "", err
 	}
 	return history.Messages, history.ResponseMetaData.NextCursor, nil
+}
+
+// known is the id of the channel, "" if it is not known: posts name the channel by it, because a
+// renamed channel keeps it.
+func (b *bot) known() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.id
+}
+
+func (b *bot) know(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.id = id
+}
+
+// isChannelID reports whether it is an id: names have no upper-case letters.
+func isChannelID(s string) bool {
+	return len(s) > 7 && strings.ContainsRune("CGD", rune(s[0])) && strings.ToUpper(s) == s && !strings.ContainsAny(s, "#-_ ")
+}
+
+// errHidden is the error of a channel that the app may not list: it may be there all the same.
+var errHidden = errors.New("the Slack app does not see the channel. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test")
+
+// findChannel is the id of the channel, which the app may not see.
+func (b *bot) findChannel(ctx context.Context) (id string, err error) {
+	if id := cmp.Or(b.known(), b.channel); isChannelID(id) {
+		return id, nil
+	}
+	types := []string{"public_channel", "private_channel"}
+	for cursor := ""; ; {
+		list, next, err := b.api.GetConversationsContext(ctx, &slack.GetConversationsParameters{
+			Cursor: cursor, ExcludeArchived: true, Limit: 1000, Types: types,
+		})
+		if err != nil && mayNot(err) && len(types) > 1 {
+			types = types[:1] // private ones need another scope
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, c := range list {
+			if c.Name == strings.TrimPrefix(b.channel, "#") {
+				b.know(c.ID)
+				return c.ID, nil
+			}
+		}
+		switch {
+		case next != "" && next != cursor:
+			cursor = next
+		case len(types) > 1:
+			return "", slack.SlackErrorResponse{Err: errChannelNotFound}
+		default:
+			return "", errHidden
+		}
+	}
+}
+
+// Check implements notice.Checker. It may miss a channel that the app cannot look at; a
+// test does not.
+func (b *bot) Check(ctx context.Context) []notice.Problem {
+	ctx, cancel := context.WithTimeout(ctx, 2*notice.CallTimeout)
+	defer cancel()
+	err := b.check(ctx)
+	if err == nil || errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	e := newError("", err)
+	p := notice.Problem{Of: b.Label(), Text: e.Problem, Fatal: e.Permanent && slackCode(err) != ""}
+	if !p.Fatal && !errors.Is(err, errHidden) {
+		p.Text = "Slack could not be asked about token and channel: " + p.Text
+	}
+	return []notice.Problem{p}
+}
+
+// check asks for the token and, as far as the app may, for the channel.
+func (b *bot) check(ctx context.Context) error {
+	auth, err := b.api.AuthTestContext(ctx)
+	if err != nil {
+		return err
+	}
+	if scopes := auth.Header.Get("X-OAuth-Scopes"); scopes != "" && !strings.Contains(scopes, "chat:write") {
+		return slack.SlackErrorResponse{Err: errMissingScope, Needed: "chat:write"}
+	}
+	id, err := b.findChannel(ctx)
+	if err != nil && mayNot(err) && !errors.Is(err, errHidden) {
+		return nil // the app may not look
+	}
+	if err != nil {
+		return err
+	}
+	c, err := b.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: id})
+	switch {
+	case err != nil && !mayNot(err):
+		return err
+	case err == nil && c.IsArchived:
+		return slack.SlackErrorResponse{Err: "is_archived"}
+	}
+	return nil
 }

@@ -21,7 +21,7 @@ func alertsTestCommand(t *testing.T) {
 	}
 	for _, want := range []string{
 		"test-destination has recovered", "has been rate limited", "keys? (is|are) rate limited", "failed within",
-		"was stopped", "the oldest job has waited", "cannot reach Redis", "reaches Redis again", "could not be delivered",
+		"was stopped", "the oldest job has waited", "cannot reach Redis", "reaches Redis again",
 	} {
 		if !a.said(want) {
 			t.Errorf("no message says %q", want)
@@ -36,7 +36,7 @@ func alertsTestCommand(t *testing.T) {
 		t.Errorf("PagerDuty got %+v", events)
 	}
 	if n := strings.Count(out, "ok      "); n != len(a.slack.Messages())+1+1+len(events) {
-		t.Errorf("%d steps, of which %d messages, an update, the token, %d events:\n%s", n, len(a.slack.Messages()), len(events), out)
+		t.Errorf("%d steps, of which %d messages, an update, the settings, %d events:\n%s", n, len(a.slack.Messages()), len(events), out)
 	}
 	out, _, code = a.tidegate("alerts", "test", "-o", "json")
 	var page struct {

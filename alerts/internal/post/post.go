@@ -1,4 +1,5 @@
-package notice
+// Package post is how notifiers call their services over HTTP.
+package post
 
 import (
 	"bytes"
@@ -15,48 +16,41 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// CallTimeout bounds one call of a notifier.
-const CallTimeout = 10 * time.Second
-
-// Error is what went wrong between a notifier and its service. Neither it nor its Problem
-// holds a secret.
-type Error struct {
-	Op string // "post to Slack"
-	// Problem is what is wrong and what to do.
-	Problem string
-	// Limited is true if the service refused the call because of its limit, for RetryAfter
-	// if that is known.
-	Limited    bool
+// StatusError is a response that is an error by its status.
+type StatusError struct {
+	Status     int
+	Problem    string // cleaned, without secrets; "" if there is none
 	RetryAfter time.Duration
-	// Permanent is true if an operator has to change something.
-	Permanent bool
-	// Refused is true if the service has certainly not done it, Timeout if it may yet.
-	Refused, Timeout bool
-	// OneNotice is true if the error is about this notice only.
-	OneNotice bool
-	// Delivered is true if the notice was delivered in another way.
-	Delivered bool
-	// Err is the cause. It may quote an address that is a secret.
-	Err error
 }
 
-// Error has the operation and the problem.
-func (e *Error) Error() string { return e.Op + ": " + e.Problem }
+// Error returns the text of the response.
+func (e *StatusError) Error() string {
+	out := fmt.Sprintf("it answered with status %d", e.Status)
+	switch {
+	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
+		out = fmt.Sprintf("it is rate limited for %s", e.RetryAfter)
+	case e.Status == http.StatusTooManyRequests:
+		out = "it is rate limited"
+	case e.Problem != "":
+		out += ": " + e.Problem
+	}
+	return out
+}
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// ErrNotTheAPI is the error of a response that is not the service's.
+var ErrNotTheAPI = errors.New("the answer is not the API's: it may be that of a proxy")
 
-// NewError classifies an error of a call over HTTP.
-func NewError(op string, err error) *Error {
-	e := &Error{Op: op, Problem: problemOf(err), Err: err}
-	if answer, ok := errors.AsType[*HTTPError](err); ok {
-		e.Limited = answer.Status == http.StatusTooManyRequests
-		e.RetryAfter = answer.RetryAfter
-		e.Refused = answer.Status >= 400 && answer.Status < 500
-		switch answer.Status {
+// Error classifies an error of a call over HTTP.
+func Error(op string, err error) *notice.Error {
+	e := &notice.Error{Op: op, Problem: Words(err), Err: err}
+	if s, ok := errors.AsType[*StatusError](err); ok {
+		e.Limited, e.RetryAfter = s.Status == http.StatusTooManyRequests, s.RetryAfter
+		e.Refused = s.Status >= 400 && s.Status < 500
+		switch s.Status {
 		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
 			e.Permanent = true
 		}
@@ -66,53 +60,24 @@ func NewError(op string, err error) *Error {
 	}
 	var timeout interface{ Timeout() bool }
 	e.Timeout = errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
-	e.OneNotice = e.Permanent
 	return e
 }
 
-// HTTPError is an answer that is an error by its status.
-type HTTPError struct {
-	Status     int
-	Problem    string // cleaned, without secrets; "" if there is none
-	RetryAfter time.Duration
-}
-
-// Error returns the text of the answer.
-func (e *HTTPError) Error() string {
-	switch {
-	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
-		return fmt.Sprintf("it is rate limited for %s", e.RetryAfter)
-	case e.Status == http.StatusTooManyRequests:
-		return "it is rate limited"
-	case e.Problem != "":
-		return fmt.Sprintf("it answered with status %d: %s", e.Status, e.Problem)
-	}
-	return fmt.Sprintf("it answered with status %d", e.Status)
-}
-
-// ErrNotTheAPI is the error of an answer that is not the service's.
-var ErrNotTheAPI = errors.New("the answer is not the API's: it may be that of a proxy")
-
 // Words words an error of any kind, without addresses.
 func Words(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*notice.Error](err); ok {
 		return e.Problem
 	}
-	return problemOf(err)
-}
-
-func problemOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	if e, ok := errors.AsType[*HTTPError](err); ok {
+	if e, ok := errors.AsType[*StatusError](err); ok {
 		return e.Error()
 	}
 	switch {
+	case err == nil:
+		return ""
 	case errors.Is(err, ErrNotTheAPI):
 		return ErrNotTheAPI.Error()
 	case errors.Is(err, context.DeadlineExceeded):
-		return "it did not answer within " + CallTimeout.String()
+		return "it did not answer within " + notice.CallTimeout.String()
 	}
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return "its address cannot be resolved: " + text.Line(e.Err, 100)
@@ -136,17 +101,14 @@ func problemOf(err error) string {
 	return text.Line(words, 200)
 }
 
-// PostJSON posts a value. explain returns what the body of an error says, "" for nothing:
+// JSON posts a value. explain returns what the body of an error says, "" for nothing:
 // some services repeat what they were sent, so that nothing else of it gets into errors.
-func PostJSON(ctx context.Context, client *http.Client, address string, value any, explain func(body []byte) string) error {
-	if client == nil || explain == nil {
-		return errors.New("notice: post: the client or the function explain is nil")
-	}
+func JSON(ctx context.Context, client *http.Client, address string, value any, explain func(body []byte) string) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, notice.CallTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(raw))
 	if err != nil {
@@ -166,7 +128,7 @@ func PostJSON(ctx context.Context, client *http.Client, address string, value an
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return &HTTPError{Status: resp.StatusCode, Problem: explain(body), RetryAfter: RetryAfter(resp.Header)}
+		return &StatusError{Status: resp.StatusCode, Problem: explain(body), RetryAfter: RetryAfter(resp.Header)}
 	}
 	if strings.HasPrefix(strings.TrimSpace(string(body)), "<") {
 		return ErrNotTheAPI
@@ -183,17 +145,17 @@ func RetryAfter(h http.Header) time.Duration {
 	return time.Duration(min(s, 24*3600)) * time.Second
 }
 
-// NewHTTPClient returns a client with few connections, which does not follow redirects, so
+// Client returns a client with few connections, which does not follow redirects, so
 // that no secret is sent elsewhere. transport may be nil.
-func NewHTTPClient(transport http.RoundTripper) *http.Client {
+func Client(transport http.RoundTripper) *http.Client {
 	if transport == nil {
 		transport = &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            (&net.Dialer{Timeout: CallTimeout / 2}).DialContext,
+			DialContext:            (&net.Dialer{Timeout: notice.CallTimeout / 2}).DialContext,
 			ForceAttemptHTTP2:      true,
 			MaxIdleConnsPerHost:    2,
 			IdleConnTimeout:        30 * time.Second,
-			TLSHandshakeTimeout:    CallTimeout / 2,
+			TLSHandshakeTimeout:    notice.CallTimeout / 2,
 			MaxResponseHeaderBytes: 64 << 10,
 		}
 	}

@@ -1,0 +1,322 @@
+package alerts
+
+import "time"
+
+// rule is a kind of alerts: when it is sent, and its words.
+//
+// Words are lines of text: *bold*, `code` and {values}. A line with a value that is not known is
+// left out. In a body, a line is a paragraph, but for "= name | fact", "> line", "- bullet",
+// "@list of bullets", "# title of commands", and "$ command" or "$ what for: | command". Blank
+// lines separate blocks.
+type rule struct {
+	// Of a notice that belongs to no incident: how often at most it is sent of a destination.
+	every    time.Duration
+	class    string
+	icon     string
+	critical bool
+	// title follows the destination's name in the title, summary the title in the summary.
+	title, summary string
+	body           string
+
+	// Of an incident: the title once it is over; of the page, and of one that comes too late.
+	over, page, late string
+	// happens is what happens by itself, tried what has; advice is what to do, act how.
+	happens, tried, advice, act string
+}
+
+// The kinds of notices that belong to no incident.
+const (
+	failedBurst   = "burst"
+	poisonJob     = "poison"
+	refusedAlone  = "refused_alone"
+	oldestPending = "overdue"
+	redisLost     = "redis_lost"
+	redisBack     = "redis_back"
+)
+
+// The kinds of incidents.
+const (
+	limited       = "limited"
+	byHand        = "by_hand"
+	tokenRefused  = "token_refused"
+	noToken       = "no_token"
+	down          = "down"
+	limitedKeys   = "keys"
+	refusedOfKeys = "refused_keys"
+	waitingKeys   = "waiting_keys" // of refusedOfKeys: nothing but the token server holds them
+)
+
+// Icons.
+const (
+	iconLimited = "🔴"
+	iconTesting = "🟡"
+	iconGood    = "🟢"
+	iconByHand  = "⏸️"
+	iconPage    = "🚨"
+)
+
+const (
+	paced       = "calls resume slowly: 1, 2, 4 … in flight (slow start)"
+	noRetries   = "its jobs wait, and lose no retries"
+	keysWait    = "the jobs of these keys wait, and lose no retries; the jobs of other keys continue."
+	mayWait     = "- If the jobs may wait, nothing: they run by themselves once a probe succeeds.\n"
+	serverFirst = "- If the jobs may wait, nothing: they run once the token server answers.\n- Look at its status page, at OAUTH_TOKEN_URL, and at the way there from the workers.\n"
+	triedSoFar  = "*Tried so far:* {tried}.{limit}"
+	callAgain   = "$ call again now, limit or not: | tidegate breaker reset {name}\n$ pause its jobs, also after the limit: | tidegate queue pause {name}\n"
+	tryAgain    = "$ try the token now: | tidegate breaker reset {name}\n$ pause its jobs: | tidegate queue pause {name}\n"
+	ofKey       = "$ try the token of a key now: | tidegate breaker reset {destination}/{key}\n$ give up the jobs of a key: | tidegate cancel --destination {destination} --key {key}\n"
+)
+
+// rules are all kinds of alerts. Incidents of a destination page when they have lasted for
+// ALERT_OPEN_TOO_LONG, keys where only a person can renew their credentials, or the token server
+// was unreachable for as long; what belongs to no incident pages where there is no other notifier,
+// Redis always.
+var rules = map[string]rule{
+	limited: {
+		icon: iconLimited, title: " is{still} rate limited{again}{until}{nth}",
+		page: "{limited_for} for {lasted}", late: " was rate limited for {lasted}, and is not now",
+		happens: "no worker calls {name} before then; " + noRetries + ". Then one call, the probe, tests it. If it succeeds, " + paced +
+			". If it is refused, this message says until when.",
+		tried: triedSoFar, act: callAgain,
+		advice: mayWait + "- {if_expiring}Some jobs expire before then: warn their owners.\n" +
+			"- See whether something else uses the same budget: another program, another token of the account, a test.\n" +
+			"- If the API's owner says that the limit is gone, reset the breaker. A refused call opens it again.\n" +
+			"- If the jobs must not run by themselves later, pause the queue.\n",
+	},
+	byHand: {
+		icon: iconByHand, title: ": opened by hand{until}",
+		page: ": open by hand for {lasted}", late: ": was open by hand for {lasted}, and is closed now",
+		tried:  "It was opened by hand, so nothing has been tried: no call is made before its time has come, or an operator resets it.{limit}",
+		advice: "- Ask the operator whether the reason still holds.\n- If not, reset it: calls resume slowly (slow start).\n", act: callAgain,
+	},
+	noToken: {
+		icon: iconLimited, title: ": token server unreachable since {since}",
+		page: ": token server unreachable for {lasted}", late: ": token server was unreachable for {lasted}, and is not now",
+		happens: noRetries + ". At {until_time} one call asks the token server again.",
+		tried:   triedSoFar, advice: serverFirst, act: tryAgain,
+	},
+	tokenRefused: {
+		icon: iconLimited, title: ": token refused since {since}",
+		page: ": token refused for {lasted}", late: ": token was refused for {lasted}, and is not now",
+		happens: noRetries + ". At {until_time} one call, the probe, tries the token again. " +
+			"*Renew the token of *{name}; the breaker closes when it is accepted.",
+		tried: triedSoFar, act: tryAgain,
+		advice: "- Renew the token; the breaker closes when it is accepted.\n" +
+			"- If the token is right, ask the API's owner why it is refused: the account may be locked.\n",
+	},
+	down: {
+		icon: iconLimited, title: " is down, or refuses every call{until}",
+		page: " has been down, or refused every call, for {lasted}", late: " was down, or refused every call, for {lasted}, and is not now",
+		tried: triedSoFar, act: callAgain,
+		advice: mayWait + "- Look at the last answers and at the API's status page. 403 to every call can be a ban: ask its owner.\n" +
+			"- If the API is up again, reset the breaker. A call that fails in the slow start opens it again.\n",
+	},
+	limitedKeys: {
+		icon: iconLimited, title: ": {keys_limited} rate limited", over: ": no key is rate limited any more, after {lasted}",
+		happens: keysWait + " When its time has come, one call tests each key. This message is kept up to date.",
+		act:     "$ call again for a key now, limit or not: | tidegate breaker reset {destination}/{key}\n$ pause the jobs of all keys: | tidegate queue pause {destination}\n",
+	},
+	refusedOfKeys: {
+		icon: iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
+		page: ": {keys_refused}", late: ": keys had no valid token for {lasted}, all have one now",
+		happens: keysWait + " This message is kept up to date.",
+		tried:   "Tidegate cannot renew these tokens by itself. The jobs of these keys wait, and lose no retries; the jobs of other keys continue.",
+		advice: "- Let each user sign in again, and put the new token into the destination's file: workers read it by themselves, and the jobs run.\n" +
+			"- If a user has left, cancel the jobs of the key.\n" +
+			"- If it is most users at once, look at the account of the app: the API's owner may have locked it, or ended the consents.\n",
+		act: ofKey,
+	},
+	waitingKeys: {
+		icon: iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
+		page: ": {keys_refused}", late: ": keys had no valid token for {lasted}, all have one now",
+		happens: keysWait + " This message is kept up to date.",
+		tried:   "No token can be obtained. The jobs wait, and lose no retries; the token server is asked again by itself.{limit}",
+		advice:  serverFirst, act: ofKey,
+	},
+
+	failedBurst: {
+		every: 10 * time.Minute, class: "failed jobs", icon: "❌",
+		title: ": {jobs} failed within {span}", summary: "; the last one: {problem}",
+		body: `
+> *Last error: *{problem}
+> *Of job: *{job}, {at}
+
+*What happens now:* failed jobs stay as they are, with their payload, until an operator retries them or ` + "`JOB_RETENTION_FAILED`" + ` is over. Other jobs of {destination} continue.
+
+# Inspect and act
+$ tidegate list --destination {destination} --status failed
+$ tidegate get {job}
+$ count the jobs; without --dry-run they run again: | tidegate retry --destination {destination} --status failed --dry-run
+$ stop meanwhile: | tidegate queue pause {destination}`,
+	},
+	poisonJob: {
+		every: 10 * time.Minute, class: "poison job", icon: "⛔",
+		title: ": a job killed {workers} and was stopped", summary: ": {job}",
+		body: `
+> *Job: *{job}{of_key}, failed {at}
+> *Last error: *{problem}
+
+*What happens now:* it does not run again by itself; the jobs that were in flight beside it do. Check the logs of the workers at that time: out of memory, a crash, a machine that was switched off?
+
+# Inspect and act
+$ tidegate get {job}
+$ tidegate history {job}
+$ run it again, once the cause is fixed: | tidegate retry {job}`,
+	},
+	refusedAlone: {
+		every: time.Hour, class: "jobs refused alone", icon: "❌",
+		title: ": the API refuses {jobs} and accepts others", summary: "; the last one: {job}",
+		body: `
+= Since | {since}
+= Refused calls | {refusals}
+= Failed jobs | {failed}
+
+> *For example: *{job}
+> *It was: *{problem}
+
+*What happens now:* other jobs continue. Each of these waits alone, longer each time, and fails after ` + "`MAX_REFUSED_ALONE`" + ` refusals. Is it too large for the API, or is the quota of its user used up? If the API limits each path or model by itself, set ` + "`KEY_BY`" + `.
+
+# Inspect and act
+$ tidegate get {job}
+$ tidegate breaker get {destination}
+$ if it can never pass: | tidegate cancel {job}`,
+	},
+	oldestPending: {
+		every: time.Hour, class: "old pending job", icon: "⏳",
+		title: ": the oldest job has waited for {waited}", summary: ": {short_reason}{backlog_tail}",
+		body: `
+= Waits since | {since}
+= Bound | {span}
+= Jobs waiting | {backlog}
+
+*Likely reason:* {reason}
+
+# Inspect and act
+$ tidegate stats --destination {destination}
+$ tidegate list --destination {destination} --status pending,running
+$ tidegate get {job}
+{act}`,
+	},
+	redisLost: {
+		class: "Redis unreachable", icon: "⚠️", critical: true,
+		title: "A worker cannot reach Redis", summary: "worker {by} cannot reach Redis since {since}: {problem}",
+		body: `
+> *Worker: *{by}
+> *Since: *{since}
+> *Problem: *{problem}
+
+*What happens now:* calls in flight finish, and their outcomes are recorded once Redis is back. Nothing new is fetched, and an open breaker stays open until its time. Jobs cannot be enqueued. The worker continues by itself.
+
+# Inspect
+$ which Redis it is: | tidegate config check
+$ what is missing afterwards, if anything: | tidegate doctor --dry-run`,
+	},
+	redisBack: {
+		class: "Redis unreachable", icon: iconGood, critical: true,
+		title: "Redis is back after {waited}", summary: "worker {by} reaches Redis again after {waited}",
+		body: `
+> *Worker: *{by}
+> *Away: *{since} to {at}
+
+*Now:* jobs are fetched again. Jobs that were in flight when Redis failed may run a second time, under the same ` + "`Idempotency-Key`" + `.
+
+# Inspect
+$ what is missing, if anything: | tidegate doctor --dry-run`,
+	},
+}
+
+// The bodies of incidents, whatever their kind.
+const (
+	openBody = `
+= Since | {since}
+= Until | {until_fact}
+= Keys that wait | {keys_waiting}
+= Keys limited now | {keys_limited_now}
+= Incidents of keys | {keys_seen}
+= Jobs waiting | {backlog}
+= Expire before then | {expiring}
+= Failed probes | {failed_probes}
+
+@keys
+
+> *Last answers*{if_answers_of_keys}
+> *Why: *{why}
+@answers
+
+*Why: *{why_keys}
+
+*What happens now:* {happens}
+
+{hint}
+
+> *What to do*{if_refused}
+{advice}
+
+# Inspect and act
+$ tidegate breaker get {breaker}
+$ tidegate breaker incidents {breaker}
+$ tidegate list --destination {breaker} --status pending
+$ tidegate breaker list --destination {keys_of}
+$ tidegate list --destination {keys_of} --key {key} --status pending
+{act}`
+
+	overFacts = `
+= Since | {since}
+= Until | {ended}
+= Incidents of keys | {keys_seen}
+= Wasted calls | {wasted}
+= Failed probes | {probes}
+= Jobs rescheduled | {rescheduled}
+= Backlog now | {backlog_now}
+= Opened | {openings}
+`
+	overCommands = `
+$ tidegate breaker get {breaker}
+$ tidegate breaker incidents {breaker}
+$ tidegate breaker list --destination {keys_of}
+$ tidegate stats --destination {destination}`
+
+	overBody = overFacts + `
+> {learned_only}
+> *Why: *{why}
+@answers
+
+*Now:* {happens}
+
+# Inspect` + overCommands
+
+	lateBody = `
+This page could not be delivered in time. The incident ended at {ended}{by_hand}: nothing has to be done now.
+` + overFacts + overCommands
+
+	pageBody = `
+{tried_macro}
+
+= Since | {since}
+= Next try | {next_try}
+= Keys that wait | {keys_waiting}
+= Jobs waiting | {backlog}
+= Expire before then | {expiring_some}
+
+> *Last answer*{if_answers}
+@last_answer
+
+> *What to do*
+{advice}
+
+$ tidegate breaker get {breaker}
+$ tidegate breaker incidents {breaker}
+$ tidegate list --destination {breaker} --status pending
+$ tidegate breaker list --destination {keys_of}
+$ tidegate list --destination {keys_of} --key {key} --status pending
+{act}`
+
+	recoveryBody = `
+= Lasted | {lasted}
+= Wasted calls | {wasted}
+= Failed probes | {probes}
+= Jobs rescheduled | {rescheduled}
+= Backlog now | {backlog_now}
+
+*Now:* {happens}`
+)

@@ -1,0 +1,114 @@
+package alerts
+
+import (
+	"time"
+
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// single is a notice that belongs to no incident, of a kind of rules. What a kind does not know is zero.
+type single struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	// Destination is what it is about, Job the last or the oldest one of it, By a worker.
+	Destination string `json:"destination,omitempty"`
+	Job         string `json:"job,omitempty"`
+	Key         string `json:"key,omitempty"`
+	By          string `json:"by,omitempty"`
+	// At is when it was seen, Since when it began.
+	At    time.Time `json:"at,omitzero"`
+	Since time.Time `json:"since,omitzero"`
+	// Count counts jobs that failed or are refused, and the workers that a job killed; Refusals and
+	// Failed count those of jobs that are refused alone.
+	Count    int `json:"count,omitempty"`
+	Refusals int `json:"refusals,omitempty"`
+	Failed   int `json:"failed,omitempty"`
+	// Problem is the last error, or why a job waits.
+	Problem string `json:"problem,omitempty"`
+	// Span is the time of a burst, and the bound of an old job.
+	Span    time.Duration `json:"span,omitempty"`
+	Backlog int           `json:"backlog,omitempty"`
+	// State and Until are of the destination's breaker, Paused and Seen of its queue and workers:
+	// when one was seen last; zero: never.
+	State  breaker.State `json:"state,omitempty"`
+	Until  time.Time     `json:"until,omitzero"`
+	Paused bool          `json:"paused,omitempty"`
+	Seen   time.Time     `json:"seen,omitzero"`
+}
+
+// workerSilence is how long a worker may send no heartbeat before it counts as
+// gone, as for the command line. Workers send one every ten seconds.
+const workerSilence = 30 * time.Second
+
+// compose makes the notice.
+func (s *single) compose(c composer) *notice.Notice {
+	r, v := rules[s.Kind], newValues()
+	v.set("destination", codeSpan(s.Destination))
+	v.setIf(s.Job != "", "job", codeSpan(s.Job))
+	v.setIf(s.Problem != "" || s.Kind == failedBurst || r.critical, "problem", quote(s.Problem, maxReason))
+	v.set("by", quote(s.By, maxBy))
+	v.set("of_key")
+	v.setIf(s.Key != "", "of_key", " of key ", codeSpan(s.Key))
+	v.set("at", timeSpan(s.At))
+	v.setTime("since", s.Since)
+	v.set("jobs", count(s.Count, "job", "jobs"))
+	v.set("workers", count(s.Count, "worker", "workers"))
+	v.set("refusals", thousands(s.Refusals))
+	v.set("failed", thousands(s.Failed))
+	v.set("span", span(s.Span))
+	v.set("waited", span(s.At.Sub(s.Since)))
+	v.set("backlog_tail")
+	v.setIf(s.Backlog >= 0, "backlog", thousands(s.Backlog))
+	v.setIf(s.Backlog >= 0, "backlog_tail", "; "+jobsWait(s.Backlog))
+	act := ""
+	if s.Kind == oldestPending {
+		act = s.reason(v)
+	}
+	n := &notice.Notice{Kind: notice.Single, Critical: r.critical, Class: r.class, Icon: r.icon, Now: s.At, At: s.Since, Title: v.line(r.title)}
+	if !r.critical { // all but those of Redis are of a destination
+		n.Subject, n.Title = plainName(s.Destination), join(nameSpan(s.Destination), n.Title)
+		n.Summary = n.Title
+	}
+	n.Summary = join(n.Summary, v.line(r.summary))
+	n.Body = v.body(r.body, "{act}", act)
+	switch s.Kind {
+	case redisBack:
+		n.Kind, n.Attention = notice.Resolved, true
+	case oldestPending, refusedAlone:
+		n.Link = c.breakerPage(s.Destination)
+	}
+	return n
+}
+
+// reason sets why a job may wait for so long, in a sentence and in short, and returns what to do.
+func (s *single) reason(v values) (act string) {
+	gone := s.At.Sub(s.Seen)
+	v.setTime("until", s.Until)
+	v.set("gone", span(gone))
+	set := func(sentence, short, act string) string {
+		v.one["reason"], v.one["short_reason"] = v.say(sentence), v.say(short)
+		return act
+	}
+	const get, start = "$ tidegate breaker get {destination}", "$ start one: | tidegate worker"
+	switch {
+	case s.Paused:
+		return set("an operator has paused {destination}; its jobs wait until it is resumed.", "it is paused", "$ let its jobs continue: | tidegate queue resume {destination}")
+	case s.State == breaker.Open && s.Until.IsZero():
+		return set("the breaker of {destination} is open until it is reset.", "the breaker is open until it is reset",
+			get+"\n$ call again: | tidegate breaker reset {destination}")
+	case s.State == breaker.Open && s.Until.After(s.At):
+		return set("the breaker of {destination} is open until {until}.", "the breaker is open until {until}", get)
+	case s.Seen.IsZero():
+		return set("no worker has served {destination} yet.", "no worker has served it yet", start)
+	case gone > workerSilence:
+		return set("no worker has served {destination} for {gone}.", "no worker has served it for {gone}", start)
+	case s.State != breaker.Closed:
+		return set("recovery of {destination} is being tested: the next call is the probe.", "recovery is being tested", get)
+	case s.Problem != "":
+		v.set("waits", foreign(s.Problem, maxReason)) // it may hold an operator's reason
+		return set("the oldest job is not in line: {waits}.", "{waits}", "")
+	}
+	return set("the workers cannot keep up: the API answers slowly, or there are too few workers for so many jobs.", "workers cannot keep up",
+		"$ see what limits it: | tidegate breaker get {destination}")
+}
