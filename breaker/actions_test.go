@@ -3,6 +3,7 @@ package breaker
 import (
 	"errors"
 	"fmt"
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"slices"
 	"strings"
 	"time"
@@ -155,14 +156,14 @@ func join(h *harness) string {
 
 func force(length time.Duration) action {
 	return func(h *harness) string {
-		s := h.operate(forceScript, "ann", millis(length), "they know")
+		s := h.byHand(policy.Forcing, "ann", millis(length), "they know")
 		look(h)
 		return describe(s)
 	}
 }
 
 // level is how far the cooldown has grown.
-func level(h *harness) string { return fmt.Sprint(h.operate(statusScript, "").Level) }
+func level(h *harness) string { return fmt.Sprint(h.status().Level) }
 
 // episodes are the incidents, oldest first, in the words of the rows.
 func episodes(h *harness) string {

@@ -129,7 +129,9 @@ func (q *question) answer(ctx, command context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	c.observeReply(q.key, &r, started, c.clock.now())
+	if !r.undecided() {
+		c.observeReply(q.key, &r, started, c.clock.now())
+	}
 	return r, nil
 }
 
