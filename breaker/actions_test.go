@@ -3,10 +3,11 @@ package breaker
 import (
 	"errors"
 	"fmt"
-	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 // name is the breaker's that the actions are about.

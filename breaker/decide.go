@@ -97,6 +97,9 @@ type written struct {
 	Note  bool              `json:"note,omitempty"`
 
 	Incident string `json:"incident,omitempty"` // the one that is over, which may have been lost
+
+	Add   map[string]int64 `json:"add,omitempty"`   // to fields
+	Below int64            `json:"below,omitempty"` // failures stay
 }
 
 // next applies the events to the records of the reply, and returns what swap.lua takes.
@@ -159,8 +162,57 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 		}
 		last[of] = e.State
 	}
+	if add := d.increments(was, pair, effects, writes); add != nil {
+		writes = add
+		own = append(own, "generation", was.Destination.Generation, "key_generation", was.Key.Generation)
+	}
 	text, err := json.Marshal(writes)
 	return append(own, "write", token(newID()), "writes", string(text)), true, err
+}
+
+// increments are the writes if all that the events do is to count: then another instance that counts, too, is not in
+// the way, but a transition is, or failures that reach the threshold. nil: they do more.
+func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writes []written) []written {
+	var add [2]written
+	for i, e := range effects {
+		w := &add[0]
+		if e.OfKey {
+			w = &add[1]
+		}
+		w.Key, w.Set = e.OfKey, map[string]string{}
+		for name := range writes[i].Set {
+			switch name {
+			case "failures", "wasted", "last_failure", "instances", "updated_at":
+			default:
+				return nil
+			}
+		}
+		if e.Event != nil {
+			return nil
+		}
+	}
+	var all []written
+	for i, s := range [...][2]policy.State{{was.Destination, is.Destination}, {was.Key, is.Key}} {
+		if w := add[i]; w.Set != nil {
+			w.Add = map[string]int64{"failures": s[1].Failures - s[0].Failures, "wasted": s[1].Wasted - s[0].Wasted}
+			for _, n := range w.Add {
+				if n < 0 {
+					return nil
+				}
+			}
+			for _, h := range d.events {
+				w.Below = max(w.Below, h.Threshold)
+			}
+			if s[1].LastFailure != s[0].LastFailure {
+				w.Set["last_failure"] = strconv.FormatInt(s[1].LastFailure, 10)
+			}
+			if s[1].State != policy.Closed {
+				w.Below = 0
+			}
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
 // over is the part of an incident's entry that the rules know.

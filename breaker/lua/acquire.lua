@@ -106,9 +106,7 @@ local function ask(b, token)
   return nil, 'probe', function()
     b.probe_token, b.probe_by, b.step, b.dirty = token, CALLER, b.step + 1, true
     b.probe_started, b.probe_until, b.probe_after = math.floor(now), math.ceil(now + lease), 0
-    if INSTANCE ~= '' and #b.instances < 2048 and not string.find(',' .. b.instances .. ',', ',' .. CALLER .. ',', 1, true) then
-      b.instances = b.instances == '' and CALLER or b.instances .. ',' .. CALLER -- of the incident
-    end
+    took_part(b)
     if cap(b) > 0 then
       meter(b, token, lease)
     end

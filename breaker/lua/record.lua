@@ -34,6 +34,13 @@ local function until_reset(b)
   return b.state == 'OPEN' and b.open_until == 0 and b.cause == 'manual'
 end
 
+-- took_part adds the calling instance to the incident.
+local function took_part(b)
+  if b.state ~= 'CLOSED' and INSTANCE ~= '' and #b.instances < 2048 and not string.find(',' .. b.instances .. ',', ',' .. CALLER .. ',', 1, true) then
+    b.instances = b.instances == '' and CALLER or b.instances .. ',' .. CALLER
+  end
+end
+
 -- read returns one breaker as a table. b.due says that time, or a loss, has changed it: the rules must be asked.
 local function read(name, places, listed)
   local stored = {}

@@ -14,7 +14,7 @@ local parent, child = read_breakers()
 local b = child or parent
 if b.incident == id then
   b.rescheduled = b.rescheduled + count
-  redis.call('HSET', b.hash_key, 'rescheduled', int(b.rescheduled))
+  redis.call('HSET', b.hash_key, 'rescheduled', int(b.rescheduled), 'step', int(b.step + 1))
   if redis.call('HEXISTS', NOTCLOSED, b.name) == 1 then
     redis.call('HSET', NOTCLOSED, b.name, record(b))
   end

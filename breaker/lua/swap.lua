@@ -2,10 +2,10 @@
 --
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
 -- named
---   step, key_step  of the records by which it was decided
+--   step, key_step  of the records by which it was decided; or generation, key_generation: it only counts
 --   write    id of this swap: asked again, it changes nothing
 --   writes   JSON: [{"key": of the key, "set": {field: text}, "event", "ended": entries of the history and of the incidents, "incident" that is over,
---            "note": the event is no transition}, …]
+--            "note": the event is no transition, "add": {field: number}, "below": so many failures}, …]
 --   reports  permits whose reports are counted, and ended of which the call is over
 --   forget, key_forget  leases of calls end too late: the clock went back
 --   joined, key_joined  a budget begins: what instances have joined with is of another one
@@ -16,10 +16,23 @@
 
 prepare()
 local parent, child = read_breakers()
-local write_id = given('write')
+local write_id, writes = given('write'), cjson.decode(named.writes or '[]')
+local function changed()
+  if not named.generation then
+    return parent.step ~= number(named.step) or child and child.step ~= number(named.key_step)
+  end
+  for _, w in ipairs(writes) do
+    local b = w.key and child or parent
+    if w.below and w.add.failures > 0 and b.failures + w.add.failures >= w.below then
+      return true
+    end
+  end
+  return parent.due or child and child.due or parent.generation ~= number(named.generation) or child and child.generation ~= number(named.key_generation) or
+    redis.call('ZSCORE', REPORTS, string.match(given('reports'), '%S+')) -- asked again
+end
 if write_id ~= '' and (parent.write == write_id or child and child.write == write_id) then
   return finish('stored', parent, child)
-elseif parent.step ~= number(named.step) or child and child.step ~= number(named.key_step) then
+elseif changed() then
   return decide(parent, child, 'conflict', given('reports'))
 end
 for token in string.gmatch(given('reports'), '%S+') do
@@ -33,8 +46,14 @@ for _, b in ipairs({ parent, child }) do
     end
   end
 end
-for _, w in ipairs(cjson.decode(named.writes or '[]')) do
+for _, w in ipairs(writes) do
   local b = w.key and child or parent
+  for field, n in pairs(w.add or {}) do
+    b[field] = b[field] + n
+  end
+  if w.add then
+    took_part(b)
+  end
   for field, value in pairs(w.set) do
     b[field] = type(b[field]) == 'number' and number(value) or value
   end
