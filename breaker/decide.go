@@ -137,7 +137,7 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 			pair.KeyInFlight--
 		}
 	}
-	own = []any{"step", was.Destination.Step, "key_step", was.Key.Step, "reports", reports, "ended", strings.Join(d.ended, " ")}
+	own = []any{"step", was.Destination.Step, "key_step", was.Key.Step, "generation", was.Destination.Generation, "key_generation", was.Key.Generation, "reports", reports, "ended", strings.Join(d.ended, " ")}
 	flag := func(name string, is bool) {
 		if is {
 			own = append(own, name, "1")
@@ -164,7 +164,7 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 	}
 	if add := d.increments(was, pair, effects, writes); add != nil {
 		writes = add
-		own = append(own, "generation", was.Destination.Generation, "key_generation", was.Key.Generation)
+		own = append(own, "counts", "1")
 	}
 	text, err := json.Marshal(writes)
 	return append(own, "write", token(newID()), "writes", string(text)), true, err

@@ -19,7 +19,7 @@ import (
 )
 
 // swapOf are swap.lua's arguments for an event of a key that has not been used.
-func swapOf(t *testing.T, step string, e policy.Event, o policy.Options) []any {
+func swapOf(t *testing.T, parent map[string]string, e policy.Event, o policy.Options) []any {
 	t.Helper()
 	d := decision{key: "k", options: o, reply: reply{now: time.Now().UnixMicro(), more: " 0 0 0 "}}
 	d.add(&happened{Event: e})
@@ -27,7 +27,7 @@ func swapOf(t *testing.T, step string, e policy.Event, o policy.Options) []any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(own, "step", step)
+	return append(own, "step", parent["step"], "generation", parent["generation"])
 }
 
 // tripAll trips n keys of a destination in one go.
@@ -36,10 +36,10 @@ func tripAll(t *testing.T, rdb redis.UniversalClient, d string, n int) {
 	if err := swapScript.Load(t.Context(), rdb).Err(); err != nil {
 		t.Fatal(err)
 	}
-	pipe, step := rdb.Pipeline(), rdb.HGet(t.Context(), placeOf(d, "").keys[0], "step").Val()
+	pipe, parent := rdb.Pipeline(), rdb.HGetAll(t.Context(), placeOf(d, "").keys[0]).Val()
 	for i := range n {
 		p := placeOf(d, fmt.Sprintf("k%04d", i))
-		own := swapOf(t, step, policy.Event{Kind: policy.Tripped, Reason: "all"}, policy.Options{Caller: "ann"})
+		own := swapOf(t, parent, policy.Event{Kind: policy.Tripped, Reason: "all"}, policy.Options{Caller: "ann"})
 		pipe.EvalSha(t.Context(), swapScript.Hash(), p.keys, p.args(caller{who: "ann"}, own)...)
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {

@@ -107,7 +107,7 @@ func (n Namespace) placeOf(destination, key string) place {
 // instances is the key of the registrations.
 func (p place) instances() string { return p.keys[6] }
 
-// caller is the caller of a script: ARGV 1 and 5 to 10.
+// caller is the caller of a script: of its ARGV, and of the rules.
 type caller struct {
 	now         string // "" is Redis TIME; tests pass µs
 	who         string
@@ -155,9 +155,7 @@ func (r *reply) of(key string) *record {
 // args are ARGV of a script.
 func (p place) args(c caller, own []any) []any {
 	return append([]any{
-		c.now, p.name, p.key, p.channel, c.who,
-		millis(c.cooldown), strconv.FormatFloat(c.multiplier, 'f', -1, 64), millis(c.maxCooldown),
-		strconv.FormatFloat(c.jitter, 'f', -1, 64), c.id,
+		c.now, p.name, p.key, p.channel, c.who, c.id, millis(c.cooldown),
 	}, own...)
 }
 
@@ -241,7 +239,7 @@ func parseReply(text string, parse func(text string, into *record) error) (reply
 	return r, r.read(parse)
 }
 
-// undecided says that the reply has whole records, for the rules, which nobody needs otherwise.
+// undecided says that the reply has whole records, for the rules, which are read only if no other reply follows.
 func (r *reply) undecided() bool { return r.result == resultDecide || r.result == resultConflict }
 
 // read parses the records.

@@ -3,7 +3,7 @@
 -- budget is low; with a cap any breaker does. Everything is granted or nothing, also of all windows of
 -- declared limits.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token; asking again with it answers the same, and takes the cost once more
 --   lease     its length, ms

@@ -1,6 +1,6 @@
 -- done: ends a call that changes nothing but what the meter counts. Otherwise the rules decide, and swap.lua stores that.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permits     of reports that the rules decide; nothing is changed
 --   permit      its id; a probe's is its token

@@ -75,13 +75,6 @@ function learn.refusal(b)
   return nil
 end
 
--- learn.confirms makes the call the one that confirms the limit, if one is to.
-function learn.confirms(b, token)
-  if b.confirming > 0 then
-    b.probe_token, b.dirty = token, true
-  end
-end
-
 -- learn.nothing says that there is no limit: none was met for longer than any window, or the API accepts any pace.
 function learn.nothing(b)
   return b.learned_since > 0 and b.learned_cap == 0 and (b.learned_gap == 0 and now_us - b.round_started > NONE or b.learned_gap > 0 and b.learned_gap <= FASTEST)

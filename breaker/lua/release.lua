@@ -1,7 +1,7 @@
 -- release: takes a permit back that made no call. The next probe may start at
 -- once, and declared limits count its cost no more. No transition.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token
 --   more      tokens of further permits of the same kind; cost is that of all then

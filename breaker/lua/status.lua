@@ -1,6 +1,6 @@
 -- status: reads one breaker in full and does not change it.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- Result "status"; what is added are the windows of the declared limit that instances have
 --   configured, or else by which one asked last, as in rate.lua: "name state name state …"; '' is
 --   none

@@ -1,8 +1,9 @@
 -- swap: stores what the rules have decided, if the records are still those by which they did.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
---   step, key_step  of the records by which it was decided; or generation, key_generation: it only counts
+--   step, key_step, generation, key_generation  of the records by which it was decided; counts: it only counts, and step
+--            is no matter
 --   write    id of this swap: asked again, it changes nothing
 --   writes   JSON: [{"key": of the key, "set": {field: text}, "event", "ended": entries of the history and of the incidents, "incident" that is over,
 --            "note": the event is no transition, "add": {field: number}, "below": so many failures}, …]
@@ -18,7 +19,9 @@ prepare()
 local parent, child = read_breakers()
 local write_id, writes = given('write'), cjson.decode(named.writes or '[]')
 local function changed()
-  if not named.generation then
+  if parent.generation ~= number(named.generation) or child and child.generation ~= number(named.key_generation) then
+    return true
+  elseif given('counts') == '' then
     return parent.step ~= number(named.step) or child and child.step ~= number(named.key_step)
   end
   for _, w in ipairs(writes) do
@@ -27,8 +30,7 @@ local function changed()
       return true
     end
   end
-  return parent.due or child and child.due or parent.generation ~= number(named.generation) or child and child.generation ~= number(named.key_generation) or
-    redis.call('ZSCORE', REPORTS, string.match(given('reports'), '%S+')) -- asked again
+  return parent.due or child and child.due or redis.call('ZSCORE', REPORTS, string.match(given('reports'), '%S+')) -- asked again
 end
 if write_id ~= '' and (parent.write == write_id or child and child.write == write_id) then
   return finish('stored', parent, child)

@@ -90,17 +90,15 @@ func (p Pair) Next(e Event, us int64, o Options) (Pair, []Effect) {
 		}
 	}
 	p.Lost, p.KeyLost = nil, nil
-	var effects []Effect
 	for _, b := range all {
 		b.decide()
 		b.write()
-		effects = append(effects, b.effects...)
 	}
 	p.Destination, p.Version = parent.State, t.version
 	if child != nil {
 		p.Key = child.State
 	}
-	return p, effects
+	return p, t.effects
 }
 
 func (b *breaker) force(e *Event) {

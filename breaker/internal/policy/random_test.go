@@ -11,7 +11,7 @@ import (
 func TestAMillionSteps(t *testing.T) {
 	t.Parallel()
 	const steps = 1_000_000
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
+	random := rand.New(rand.NewPCG(1, 2))
 	o := options
 	o.Learn, o.Multiplier, o.Jitter = true, 2, .1
 	p := Pair{Destination: State{Name: "D"}, Key: State{Name: "D/k"}, Keyed: true, Capacity: 16}
@@ -26,8 +26,10 @@ func TestAMillionSteps(t *testing.T) {
 		default:
 			now += random.Int64N(20e6)
 		}
-		e := Event{Kind: kinds[random.IntN(len(kinds))], Permit: "p", Generation: p.Destination.Generation, Sent: now - 50_000, Threshold: 3, Enough: 10,
-			Metered: random.IntN(2) == 0, KeyMetered: random.IntN(2) == 0, OfKey: random.IntN(2) == 0}
+		e := Event{
+			Kind: kinds[random.IntN(len(kinds))], Permit: "p", Generation: p.Destination.Generation, Sent: now - 50_000, Threshold: 3, Enough: 10,
+			Metered: random.IntN(2) == 0, KeyMetered: random.IntN(2) == 0, OfKey: random.IntN(2) == 0,
+		}
 		if random.IntN(1000) == 0 {
 			e.Kind, e.Length = rare[random.IntN(len(rare))], random.Int64N(60*second)
 		}

@@ -21,7 +21,6 @@ type breaker struct {
 	told     *told
 	forget   *bool
 	joined   *bool
-	effects  []Effect
 }
 
 // turn is what the two breakers of a turn have in common.
@@ -31,6 +30,7 @@ type turn struct {
 	now      float64 // ms
 	capacity int64
 	version  int64
+	effects  []Effect
 }
 
 func (t *turn) ms() int64 { return int64(math.Floor(t.now)) }
