@@ -173,6 +173,9 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 // increments are the writes if all that the events do is to count: then another instance that counts, too, is not in
 // the way, but a transition is, or failures that reach the threshold. nil: they do more.
 func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writes []written) []written {
+	if len(d.reports) == 0 || was.Lost != nil || was.KeyLost != nil {
+		return nil
+	}
 	var add [2]written
 	for i, e := range effects {
 		w := &add[0]
@@ -384,6 +387,8 @@ func (c *core) resolve(ctx context.Context, key string, r *reply, events ...*hap
 	for _, h := range events {
 		d.add(h)
 	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	err := d.make(ctx)
 	if err == nil {
 		c.wakeHere(key, &d.reply)
@@ -442,9 +447,7 @@ func (c *core) decideAll(key string) {
 		batch = batch[:min(len(batch), atOnceAtMost)]
 		c.queues.list[key] = c.queues.list[key][len(batch):]
 		c.queues.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), c.options.Timeout)
-		r, err := c.resolve(ctx, key, nil, batch...)
-		cancel()
+		r, err := c.resolve(context.Background(), key, nil, batch...)
 		for _, h := range batch {
 			h.reply, h.err = r, err
 			close(h.done)

@@ -34,9 +34,10 @@ local function until_reset(b)
   return b.state == 'OPEN' and b.open_until == 0 and b.cause == 'manual'
 end
 
--- took_part adds the calling instance to the incident.
+-- took_part adds the calling instance to the incident, which names 50.
 local function took_part(b)
-  if b.state ~= 'CLOSED' and INSTANCE ~= '' and #b.instances < 2048 and not string.find(',' .. b.instances .. ',', ',' .. CALLER .. ',', 1, true) then
+  local _, commas = string.gsub(b.instances, ',', ',')
+  if b.state ~= 'CLOSED' and INSTANCE ~= '' and commas < 49 and not string.find(',' .. b.instances .. ',', ',' .. CALLER .. ',', 1, true) then
     b.instances = b.instances == '' and CALLER or b.instances .. ',' .. CALLER
   end
 end
