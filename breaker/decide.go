@@ -90,11 +90,11 @@ func (d *decision) make(ctx context.Context) error {
 
 // written is one of the writes of swap.lua.
 type written struct {
-	Key   bool              `json:"key,omitempty"`
-	Set   map[string]string `json:"set"`
-	Event string            `json:"event,omitempty"`
-	Ended string            `json:"ended,omitempty"`
-	Note  bool              `json:"note,omitempty"`
+	Key   bool     `json:"key,omitempty"`
+	Set   settings `json:"set"`
+	Event string   `json:"event,omitempty"`
+	Ended string   `json:"ended,omitempty"`
+	Note  bool     `json:"note,omitempty"`
 
 	Incident string `json:"incident,omitempty"` // the one that is over, which may have been lost
 
@@ -182,9 +182,9 @@ func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writ
 		if e.OfKey {
 			w = &add[1]
 		}
-		w.Key, w.Set = e.OfKey, map[string]string{}
-		for name := range writes[i].Set {
-			switch name {
+		w.Key, w.Set = e.OfKey, settings{}
+		for _, f := range writes[i].Set {
+			switch f.name {
 			case "failures", "wasted", "last_failure", "instances", "updated_at":
 			default:
 				return nil
@@ -207,7 +207,7 @@ func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writ
 				w.Below = max(w.Below, h.Threshold)
 			}
 			if s[1].LastFailure != s[0].LastFailure {
-				w.Set["last_failure"] = strconv.FormatInt(s[1].LastFailure, 10)
+				w.Set = settings{{name: "last_failure", number: s[1].LastFailure}}
 			}
 			if s[1].State != policy.Closed {
 				w.Below = 0
@@ -268,18 +268,48 @@ var fields = sync.OnceValue(func() (all []field) {
 	return all
 })
 
+// setting is a field and its value; settings are a JSON object, all values of which are texts: Lua's numbers have 14 digits.
+type setting struct {
+	name, text string
+	number     int64
+	isText     bool
+}
+
+type settings []setting
+
+// MarshalJSON returns the object.
+func (s settings) MarshalJSON() ([]byte, error) {
+	out := append(make([]byte, 0, 32*len(s)+2), '{')
+	for i, f := range s {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(strconv.AppendQuote(out, f.name), ':')
+		if !f.isText {
+			out = append(strconv.AppendInt(append(out, '"'), f.number, 10), '"')
+			continue
+		}
+		text, err := json.Marshal(f.text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text...)
+	}
+	return append(out, '}'), nil
+}
+
 // differences are the fields that differ, as Redis keeps them.
-func differences(was, is policy.State) map[string]string {
-	set := map[string]string{}
+func differences(was, is policy.State) settings {
+	set := make(settings, 0, 16)
 	from, to := reflect.ValueOf(was), reflect.ValueOf(is)
 	for _, f := range fields() {
 		a, b := from.FieldByIndex(f.index), to.FieldByIndex(f.index)
 		switch {
 		case a.Equal(b):
 		case b.Kind() == reflect.String:
-			set[f.name] = b.String()
+			set = append(set, setting{name: f.name, text: b.String(), isText: true})
 		default:
-			set[f.name] = strconv.FormatInt(b.Int(), 10)
+			set = append(set, setting{name: f.name, number: b.Int()})
 		}
 	}
 	return set

@@ -57,12 +57,11 @@ end
 if (given('uncalled') ~= '' or named.true_cost) and first_time(id .. ' cost') then
   correct_taken(parent, child, named.true_cost and number(named.true_cost) or 0)
 end
-local all_quiet = given('uncalled') == ''
+local all_quiet = given('uncalled') == '' and quiet(parent) and (not child or quiet(child))
 for _, b in ipairs(both) do
-  all_quiet = all_quiet and quiet(b)
   b.metered_call = redis.call('ZSCORE', b.inflight_key, id)
   if outcome == 'success' and b.state == 'CLOSED' and b.forced == '' and generation >= b.generation and learn.on(b) and
-      not (b.confirming > 0 and b.probe_token == id) and first_time(id .. b.name) then
+      not (b.confirming > 0 and b.probe_token == id) and (b.metered_call and all_quiet or first_time(id .. b.name)) then
     learn.accepted(b, number(named.sent), in_flight(b) - (b.metered_call and 1 or 0))
   end
 end
