@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,8 @@ type happened struct {
 	keep  bool   // the call goes on: its slot stays taken
 	known *reply // whole records, if the script that brought the event has returned them
 
-	done  chan struct{} // of a queue
+	until time.Time // so long it is waited for
+	done  chan struct{}
 	reply reply
 	err   error
 }
@@ -173,7 +175,8 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 // increments are the writes if all that the events do is to count: then another instance that counts, too, is not in
 // the way, but a transition is, or failures that reach the threshold. nil: they do more.
 func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writes []written) []written {
-	if len(d.reports) == 0 || was.Lost != nil || was.KeyLost != nil {
+	// Not if something was lost, or the clock went back: that is repaired first.
+	if now := d.reply.now / 1000; len(d.reports) == 0 || was.Lost != nil || was.KeyLost != nil || max(was.Destination.UpdatedAt, was.Key.UpdatedAt) > now {
 		return nil
 	}
 	var add [2]written
@@ -409,7 +412,7 @@ func (c *core) resolve(ctx context.Context, key string, r *reply, events ...*hap
 			q.unmetered()
 			q.caps()
 		}
-		return q.ask(ctx, time.Now().Add(c.options.Timeout))
+		return q.ask(ctx, c.deadline(ctx))
 	}}
 	if r != nil {
 		events[0].known = r
@@ -438,7 +441,7 @@ func (c *core) apply(ctx context.Context, key string, h *happened) (reply, error
 	if err := ctx.Err(); err != nil || !time.Now().Before(until) {
 		return reply{}, cmp.Or(err, context.DeadlineExceeded)
 	}
-	h.done = make(chan struct{})
+	h.until, h.done = until, make(chan struct{})
 	c.queues.mu.Lock()
 	waiting, busy := c.queues.list[key]
 	if c.queues.list == nil {
@@ -477,7 +480,10 @@ func (c *core) decideAll(key string) {
 		batch = batch[:min(len(batch), atOnceAtMost)]
 		c.queues.list[key] = c.queues.list[key][len(batch):]
 		c.queues.mu.Unlock()
-		r, err := c.resolve(context.Background(), key, nil, batch...)
+		last := slices.MaxFunc(batch, func(a, b *happened) int { return a.until.Compare(b.until) })
+		ctx, cancel := context.WithDeadline(context.Background(), last.until)
+		r, err := c.resolve(ctx, key, nil, batch...)
+		cancel()
 		for _, h := range batch {
 			h.reply, h.err = r, err
 			close(h.done)
