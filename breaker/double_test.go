@@ -129,7 +129,7 @@ func compare(b *Breaker, d *learner.Double) string {
 	if r.State != Closed {
 		refused = r.Probes
 	}
-	counted := r.meter(refused) // but what each call changes is not published
+	counted := meterOf(r, refused) // but what each call changes is not published
 	if err := b.rdb.HGet(context.Background(), b.place.keys[0], "round_used").Scan(&counted.Used); err != nil && !errors.Is(err, redis.Nil) {
 		return err.Error()
 	}
@@ -153,4 +153,12 @@ func sketch(closed bool, s learner.State, m learner.Meter) string {
 	}
 	return fmt.Sprintf("closed %v, refused %d, room %d, confirm %d, used %v, %s pace %.3f to %.3f s, length %.3f s, seen %d, slots %+v",
 		closed, m.Refused, m.Room, m.Confirm, m.Used, p.Stage, p.Fast, p.Slow, p.Length, p.Seen, s.Slots)
+}
+
+// meterOf are the numbers that the scripts count, after so many refusals in a row.
+func meterOf(r *record, refused int) learner.Meter {
+	return learner.Meter{
+		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: r.RoundUsed, Total: r.RoundTotal,
+		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: refused, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
+	}
 }

@@ -2,7 +2,7 @@ package learner
 
 import "math"
 
-// Double is a breaker and its meter without Redis: what lua/learn.lua does with the numbers of a Meter. Tests
+// Double is a breaker and its meter without Redis: what lua/learn.lua and package policy do with the numbers of a Meter. Tests
 // play limits with it in virtual time, and hold it against the scripts.
 type Double struct {
 	Cooldown float64 // s
@@ -20,8 +20,8 @@ type Double struct {
 }
 
 const (
-	late        = 2       // s: LATE of lua/learn.lua
-	refusedPart = 1. / 32 // REFUSED_PART of it
+	late        = 2       // s: late of package policy
+	refusedPart = 1. / 32 // as refusedPart there
 )
 
 type state int
