@@ -168,8 +168,9 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 	if !due.After(f.now) {
 		return nil
 	}
-	if f.deferring != nil && f.deferring.State == breaker.Open && f.deferring.Cause == breaker.CauseCredentials {
-		return f.describe(*f.deferring, store.Reason(j.ReasonCode).About())
+	// A job that the breaker of its key deferred waits as those that it holds.
+	if b := f.deferring; b != nil && b.State == breaker.Open && (b.Cause == breaker.CauseCredentials || b.UntilReset || !due.After(b.OpenUntilRedis.Add(time.Second))) {
+		return f.describe(*b, store.Reason(j.ReasonCode).About())
 	}
 	w := &Waiting{Until: instant(due)}
 	when := inAt(due, f.now)

@@ -121,6 +121,10 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{Key: "alice", AvailableAt: in(253 * time.Second), ReasonCode: "breaker_open deviantart/alice", Reason: "breaker deviantart/alice open"},
 		want: Waiting{Reason: Credentials, Text: "token refused since 14:02; one call of deviantart/alice tries it in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart/alice"},
 	}, {
+		name: "deferred by its key, as those that the key holds", deferring: &breaker.Status{State: breaker.Open, OpenUntilRedis: in(58 * time.Second)},
+		job:  jobs.Job{Key: "alice", AvailableAt: in(59 * time.Second), ReasonCode: "breaker_open deviantart/alice", Reason: "breaker deviantart/alice open"},
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart/alice reopens in 58s, at 14:31:46", Until: at(58 * time.Second), Breaker: "deviantart/alice"},
+	}, {
 		name: "refused with a token that was renewed during the call",
 		job:  jobs.Job{AvailableAt: in(time.Second), ReasonCode: "credentials deviantart", Reason: "token refused by deviantart"},
 		want: Waiting{Reason: Credentials, Text: "token refused by deviantart: starts in 1s, at 14:30:49", Until: at(time.Second)},
