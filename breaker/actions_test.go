@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 // name is the breaker's that the actions are about.
@@ -155,14 +157,14 @@ func join(h *harness) string {
 
 func force(length time.Duration) action {
 	return func(h *harness) string {
-		s := h.operate(forceScript, "ann", millis(length), "they know")
+		s := h.byHand(policy.Forcing, "ann", millis(length), "they know")
 		look(h)
 		return describe(s)
 	}
 }
 
 // level is how far the cooldown has grown.
-func level(h *harness) string { return fmt.Sprint(h.operate(statusScript, "").Level) }
+func level(h *harness) string { return fmt.Sprint(h.status().Level) }
 
 // episodes are the incidents, oldest first, in the words of the rows.
 func episodes(h *harness) string {

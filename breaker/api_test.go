@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -283,13 +284,14 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "learned_cap": "0", "permanent": "0", "streak": "0",
 			"streak_id": "0", "streak_of": "", "streak_jobs": "", "outage": "", "outage_id": "0", "credentials": "", "missing": "0",
 			"streak_limit": "0", "outage_jobs": "", "spaced": "0", "pace_from": "0", "pace_gap": "0", "pace_accepted": "0", "pace_refused": "0", "pace_tested": "0", "guess_after": "0", "hinted_at": "0", "learner": "", "windows": "",
+			"step": "1", "pace": "0", "write": hash["write"],
 		}
 		if diff := cmp.Diff(want, hash); diff != "" {
 			t.Errorf("hash (-want +got):\n%s", diff)
 		}
 		// The same instant again: generations grow by one, exactly.
 		for i := range uint64(3) {
-			status := h.operate(tripScript, "ann", 1000, "")
+			status := h.byHand(policy.Tripped, "ann", 1000, "")
 			if want := s.Generation + i + 1; status.Generation != want {
 				t.Errorf("generation %d, want %d", status.Generation, want)
 			}
@@ -300,7 +302,7 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 		}
 		// A bigger number than the clock's is never gone below.
 		set("generation", "9007199254740000")(h)
-		if status := h.operate(resetScript, "ann"); status.Generation != 9007199254740001 {
+		if status := h.byHand(policy.Reset, "ann", 0, ""); status.Generation != 9007199254740001 {
 			t.Errorf("generation %d after 9007199254740000", status.Generation)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 // Breaker is one instance's part in a breaker that all instances with the same
@@ -168,8 +170,8 @@ func (c *core) free(key string) (Permit, bool) {
 // it: a transition that comes between is later than the permit.
 func (c *core) granted(key string, generation uint64, allowed func() bool) (Permit, bool) {
 	id := newID()
-	at, ok := c.inFlight.add(id, true, key, allowed)
-	return Permit{c: c, id: id, slotRef: at, key: key, generation: generation}, ok
+	ok := c.inFlight.add(id, true, key, allowed)
+	return Permit{c: c, id: id, key: key, generation: generation}, ok
 }
 
 // withoutAsking grants a permit while Redis is unavailable.
@@ -313,7 +315,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 	if under {
 		p := have.joined(key, words, until, cost, r.now, r.version)
 		if !p.keyKnown() {
-			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
+			c.inFlight.addKey(id, have.known(), key, always)
 		}
 		return one(p, nil)
 	}
@@ -343,7 +345,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 			p.start = received.Add(time.Duration(in) * time.Microsecond)
 		}
 		if !p.known() || key != "" {
-			p.slotRef, _ = c.inFlight.add(p.id, !p.known(), key, always)
+			c.inFlight.add(p.id, !p.known(), key, always)
 		}
 		permits = append(permits, p)
 	}
@@ -354,20 +356,29 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 // that the fixed windows are of another time than Redis's: this process's clock, or Redis's, was set
 // meanwhile.
 func (c *core) within(ctx context.Context, until time.Time, key string, add func(q *question)) (r reply, err error) {
-	for range 3 { // between two of them a window may end, too
+	for range 16 { // between two of them a window may end, too, or another instance decide
 		now := c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
 		q := c.question(acquireScript, key)
 		add(q)
+		q.flag("learn", !c.options.NoLearning)
 		q.text("rates", c.rate.text)
 		q.text("bounds", c.rate.bounds(now))
 		q.text("key_rates", c.keyRate.text)
 		q.text("key_bounds", c.keyRate.bounds(now))
 		r, err = q.ask(ctx, until)
-		if err != nil || r.result != resultBounds {
+		switch {
+		case err != nil:
 			return r, err
+		case r.result == resultDecide:
+			due := policy.Event{Kind: policy.Due, OfKey: r.name != c.place.name, Rated: c.rate.set(), KeyRated: c.keyRate.set()}
+			if r, err = c.resolve(ctx, key, &r, &happened{Event: due}); err != nil {
+				return r, err
+			}
+		case r.result != resultBounds:
+			return r, nil
 		}
 	}
-	return r, errors.New("the windows of the declared limits are of another time than Redis's")
+	return r, errors.New("the breaker changes too often, or the windows of the declared limits are of another time than Redis's")
 }
 
 // withoutRedis decides acquire while Redis is unavailable: a permit if the last known state
@@ -425,19 +436,20 @@ func (c *core) denied(r *reply) *OpenError {
 // releaseLater releases a permit that may have been granted although the answer was lost.
 func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
-		release := func(time.Duration) *question {
+		release := func(ctx context.Context, _ time.Duration) (reply, error) {
 			q := c.question(releaseScript, key)
 			q.caps()
 			q.text("permit", token(id))
 			q.flag("key_only", keyOnly)
-			return q
+			r, err := q.ask(ctx, time.Now().Add(c.options.Timeout))
+			if err == nil {
+				c.wakeHere(key, &r)
+			}
+			return r, err
 		}
-		r, err := release(0).ask(context.Background(), time.Now().Add(c.options.Timeout))
-		if err != nil {
+		if _, err := release(context.Background(), 0); err != nil {
 			c.owe(key, c.clock.now().Add(c.options.ProbeTimeout), release)
-			return
 		}
-		c.wakeHere(key, &r)
 	})
 }
 
@@ -451,7 +463,7 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	if _, err := c.run(ctx, b.key, advanceScript); err != nil {
+	if _, err := c.apply(ctx, b.key, &happened{Event: policy.Event{Kind: policy.Advanced}}); err != nil {
 		return b.Status(), unavailable("advance", b.Name(), err)
 	}
 	return b.Status(), nil
@@ -461,9 +473,9 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 // credentials were renewed, or that of the destination. id, unless empty, identifies the new
 // credentials: if the same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
-	q := b.question(renewedScript, b.key)
-	q.text("credentials", id)
-	if _, err := q.ask(ctx, b.deadline(ctx)); err != nil {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	if _, err := b.apply(ctx, b.key, &happened{Event: policy.Event{Kind: policy.Renewed, Credentials: id}}); err != nil {
 		return b.Status(), unavailable("renew the credentials of", b.Name(), err)
 	}
 	return b.Status(), nil

@@ -52,6 +52,7 @@ type core struct {
 	asking    keyMutex // one goroutine at a time asks Redis about a name
 	joins     joins
 	owed      owed
+	queues    queues
 	waiting   *waitLines                    // callers of Wait
 	slots     atomic.Uint64                 // how many times calls refused because of a cap were woken
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
@@ -207,13 +208,6 @@ func (c *core) spawn(f func()) bool {
 	}
 	c.work.Go(f)
 	return true
-}
-
-// run runs a script about one name and observes its reply.
-func (c *core) run(ctx context.Context, key string, s *script, own ...any) (reply, error) {
-	q := c.question(s, key)
-	q.args = append(q.args, own...)
-	return q.ask(ctx, c.deadline(ctx))
 }
 
 // slowest is how long a Redis that is taken to be away has not answered for at least.

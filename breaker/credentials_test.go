@@ -10,7 +10,7 @@ var refusedToken = Unauthorized().WithReason("answered 401 Unauthorized", false)
 
 // why is the status with the reason of refused credentials.
 func why(h *harness) string {
-	s := h.operate(statusScript, "")
+	s := h.status()
 	permanent := ""
 	if s.Permanent {
 		permanent = " permanent"
@@ -178,7 +178,7 @@ func TestMissingCredentials(t *testing.T) {
 	missing := func(d time.Duration) Outcome {
 		return Unauthorized().WithReason("the token server answered 503", false).WithRetry(d).WithoutCall()
 	}
-	absent := func(h *harness) string { return fmt.Sprint(h.operate(statusScript, "").NoCredentials) }
+	absent := func(h *harness) string { return fmt.Sprint(h.status().NoCredentials) }
 	runRows(t, Options{Cooldown: minute},
 		row{0, ask("late"), "permit"},
 		row{0, call(missing(2 * second)), "OPEN 2s credentials"},

@@ -35,7 +35,7 @@
 //
 // # Guarantees
 //
-// Each change is one atomic script in Redis and has a generation higher than all before it: a
+// Each change is stored by one atomic script in Redis and has a generation higher than all before it: a
 // late message or report never replaces a newer state. Only Redis's clock counts. A success or
 // failure in CLOSED costs no Redis command. While Redis is away the last known state holds: no
 // probe is made, and slow start, budgets and rates are not kept; with [Options.FailClosed] such

@@ -129,16 +129,17 @@ func compare(b *Breaker, d *learner.Double) string {
 	if r.State != Closed {
 		refused = r.Probes
 	}
-	counted := r.meter(refused) // but what each call changes is not published
+	counted := meterOf(r, refused) // but what each call changes is not published
 	if err := b.rdb.HGet(context.Background(), b.place.keys[0], "round_used").Scan(&counted.Used); err != nil && !errors.Is(err, redis.Nil) {
 		return err.Error()
 	}
 	read := r.learner()
 	for is, want := range map[*float64]*float64{&read.Pace.Fast: &known.Pace.Fast, &read.Pace.Slow: &known.Pace.Slow, &read.Pace.Length: &known.Pace.Length} {
 		if math.Abs(*is-*want) < .01+.02**want { // the scripts round
-			*is = *want
+			*want = *is
 		}
 	}
+	d.Round(known.Pace) // else calls in a round would differ by one now and then
 	is, want := sketch(r.State == Closed, read, counted), sketch(d.Closed(), known, m)
 	if is == want {
 		return ""
@@ -153,4 +154,12 @@ func sketch(closed bool, s learner.State, m learner.Meter) string {
 	}
 	return fmt.Sprintf("closed %v, refused %d, room %d, confirm %d, used %v, %s pace %.3f to %.3f s, length %.3f s, seen %d, slots %+v",
 		closed, m.Refused, m.Room, m.Confirm, m.Used, p.Stage, p.Fast, p.Slow, p.Length, p.Seen, s.Slots)
+}
+
+// meterOf are the numbers that the scripts count, after so many refusals in a row.
+func meterOf(r *record, refused int) learner.Meter {
+	return learner.Meter{
+		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: r.RoundUsed, Total: r.RoundTotal,
+		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: refused, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
+	}
 }

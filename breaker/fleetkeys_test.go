@@ -14,19 +14,33 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
+
+// swapOf are swap.lua's arguments for an event of a key that has not been used.
+func swapOf(t *testing.T, parent map[string]string, e policy.Event, o policy.Options) []any {
+	t.Helper()
+	d := decision{key: "k", options: o, reply: reply{now: time.Now().UnixMicro(), more: " 0 0 0 "}}
+	d.add(&happened{Event: e})
+	own, _, err := d.next(e.Permit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(own, "step", parent["step"], "generation", parent["generation"])
+}
 
 // tripAll trips n keys of a destination in one go.
 func tripAll(t *testing.T, rdb redis.UniversalClient, d string, n int) {
 	t.Helper()
-	if err := tripScript.Load(t.Context(), rdb).Err(); err != nil {
+	if err := swapScript.Load(t.Context(), rdb).Err(); err != nil {
 		t.Fatal(err)
 	}
-	pipe := rdb.Pipeline()
+	pipe, parent := rdb.Pipeline(), rdb.HGetAll(t.Context(), placeOf(d, "").keys[0]).Val()
 	for i := range n {
 		p := placeOf(d, fmt.Sprintf("k%04d", i))
-		pipe.EvalSha(t.Context(), tripScript.Hash(), p.keys, p.args(caller{who: "ann"}, []any{0, "all"})...)
+		own := swapOf(t, parent, policy.Event{Kind: policy.Tripped, Reason: "all"}, policy.Options{Caller: "ann"})
+		pipe.EvalSha(t.Context(), swapScript.Hash(), p.keys, p.args(caller{who: "ann"}, own)...)
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
@@ -98,7 +112,7 @@ func TestAnswersCountAfterAPageHasFailed(t *testing.T) {
 	rdb := &failingPage{UniversalClient: redistest.Shared(t).Client(t)}
 	h := newHarness(t, rdb, alone())
 	trip(0)(h)
-	h.operate(resetScript, "ann")
+	h.byHand(policy.Reset, "ann", 0, "")
 	tripAll(t, rdb, h.place.name, snapshotPage)
 	rdb.after = 2
 	if err := h.b.readSnapshot(t.Context()); err == nil {

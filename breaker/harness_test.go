@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -214,11 +215,22 @@ func calls(n int, o Outcome) action {
 }
 
 // get reads what an operator would.
-func get(h *harness) string { return describe(h.operate(statusScript, "")) }
+func get(h *harness) string { return describe(h.status()) }
 
-func (h *harness) operate(s *script, who string, own ...any) Status {
+func (h *harness) status() Status {
 	h.t.Helper()
-	status, err := DefaultNamespace.operate(patient(h.t), h.rdb, h.name(), s, caller{now: h.clock.redisNow(), who: who}, own...)
+	r, p, err := DefaultNamespace.status(patient(h.t), h.rdb, h.name(), caller{now: h.clock.redisNow()})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return statusOfReply(&r, p)
+}
+
+// byHand does what an operator does.
+func (h *harness) byHand(kind policy.Kind, who string, length int64, reason string) Status {
+	h.t.Helper()
+	status, err := DefaultNamespace.change(patient(h.t), h.rdb, h.name(), string(kind), caller{now: h.clock.redisNow(), who: who},
+		policy.Event{Kind: kind, Length: length, Reason: reason})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -227,14 +239,14 @@ func (h *harness) operate(s *script, who string, own ...any) Status {
 
 func trip(length time.Duration) action {
 	return func(h *harness) string {
-		s := h.operate(tripScript, "ann", millis(length), "maintenance")
+		s := h.byHand(policy.Tripped, "ann", millis(length), "maintenance")
 		look(h)
 		return describe(s)
 	}
 }
 
 func reset(h *harness) string {
-	s := h.operate(resetScript, "ann")
+	s := h.byHand(policy.Reset, "ann", 0, "")
 	look(h)
 	return describe(s)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -145,14 +146,15 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 		pipe := rdb.Pipeline()
 		for i := from; i < from+500; i++ {
 			p := placeOf(d, fmt.Sprintf("user-%05d", i))
-			args := p.args(acting.caller(), named("permit", token(uint64(i)), "outcome", "limited", "hint", 3_600_000, "threshold", 1, "sequence", 1))
+			own := swapOf(t, nil, policy.Event{Kind: policy.Limited, Permit: token(uint64(i)), Hint: 3_600_000, Threshold: 1}, acting.caller().options(true))
+			args := p.args(acting.caller(), own)
 			if from == 0 && i == 0 {
-				if err := reportScript.Run(t.Context(), rdb, p.keys, args...).Err(); err != nil {
+				if err := swapScript.Run(t.Context(), rdb, p.keys, args...).Err(); err != nil {
 					t.Fatal(err)
 				}
 				continue
 			}
-			asked = append(asked, pipe.EvalSha(t.Context(), reportScript.Hash(), p.keys, args...))
+			asked = append(asked, pipe.EvalSha(t.Context(), swapScript.Hash(), p.keys, args...))
 		}
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)

@@ -196,7 +196,9 @@ func (c *core) flushRescheduled(ctx context.Context) {
 	c.tally.mu.Unlock()
 	for of, n := range maps.All(counts) {
 		ctx, cancel := bounded(ctx)
-		_, err := c.run(ctx, of.key, rescheduledScript, of.incident, n)
+		q := c.question(rescheduledScript, of.key)
+		q.args = append(q.args, of.incident, n)
+		_, err := q.ask(ctx, c.deadline(ctx))
 		cancel()
 		if err != nil {
 			(&Breaker{core: c, key: of.key}).Rescheduled(of.incident, n)

@@ -172,9 +172,6 @@ func (q *question) unmetered() {
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
 	sequence, n, of := c.inFlight.count(key)
 	q.count("sequence", int64(sequence)) //nolint:gosec // counts from 1
-	if !c.options.NoLearning {
-		q.flag("learn", true)
-	}
 	if parent.record.Metered != 0 {
 		q.count("calls", int64(n))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
@@ -151,7 +152,7 @@ func seconds(s float64) time.Duration { return time.Duration(math.Round(s * floa
 // Limits reads the limits of a destination by its name, or of a key as "destination/key". The
 // error is of an invalid name, or wraps [ErrUnavailable].
 func (n Namespace) Limits(ctx context.Context, rdb redis.UniversalClient, name string) (Limits, error) {
-	r, p, err := n.run(ctx, rdb, name, statusScript, caller{})
+	r, p, err := n.status(ctx, rdb, name, caller{})
 	if err != nil {
 		return Limits{}, err
 	}
@@ -162,17 +163,21 @@ func (n Namespace) Limits(ctx context.Context, rdb redis.UniversalClient, name s
 // announced, and returns that; without a change if there is none. The state of the breaker stays,
 // and so do declared limits. by is as in [Reset]; the breaker's history has it.
 func (n Namespace) ForgetLimits(ctx context.Context, rdb redis.UniversalClient, name, by string) (Limits, error) {
-	r, p, err := n.run(ctx, rdb, name, forgetScript, caller{who: by})
+	d, p, err := n.decide(ctx, rdb, name, "forget", caller{who: by}, policy.Event{Kind: policy.Forgotten})
 	if err != nil {
 		return Limits{}, err
 	}
-	before := record{}
-	if r.more != "" {
-		if err := json.Unmarshal([]byte(r.more), &before); err != nil {
+	of := d.pair.Destination
+	if p.key != "" {
+		of = d.pair.Key
+	}
+	var before record
+	if d.reply.result == resultStored { // else there was nothing to forget
+		if before, err = recordOf(of, d.reply.now); err != nil {
 			return Limits{}, fmt.Errorf("breaker: forget %s: %w", name, err)
 		}
 	}
-	return before.limits(p, r.now), nil
+	return before.limits(p, d.reply.now), nil
 }
 
 // ListLimits returns a page of the limits of destinations, and of those of their keys that have

@@ -11,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // limits is the breaker's limits as JSON, without those that are empty.
 func limits(h *harness) string {
-	r, p, err := DefaultNamespace.run(patient(h.t), h.rdb, h.name(), statusScript, caller{now: h.clock.redisNow()})
+	r, p, err := DefaultNamespace.status(patient(h.t), h.rdb, h.name(), caller{now: h.clock.redisNow()})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -41,12 +42,12 @@ func inWords(l Limits) string {
 }
 
 func forgetLimits(h *harness) string {
-	r, _, err := DefaultNamespace.run(patient(h.t), h.rdb, h.name(), forgetScript, caller{now: h.clock.redisNow(), who: "ann"})
+	d, _, err := DefaultNamespace.decide(patient(h.t), h.rdb, h.name(), "forget", caller{now: h.clock.redisNow(), who: "ann"}, policy.Event{Kind: policy.Forgotten})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	look(h)
-	return string(r.result)
+	return map[bool]string{true: "forgotten", false: "unchanged"}[d.reply.result == resultStored]
 }
 
 func TestLimitsThatAreDeclared(t *testing.T) {

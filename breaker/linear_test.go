@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -156,8 +157,26 @@ func (b linearBreaker) reported(in linearInput, owner bool, told seen) (linearBr
 	return b, true
 }
 
-// linearStep are the states that a step can lead to, given what it answered.
+// linearStep are the states that a step can lead to, given what it answered. A breaker whose time has come may have become
+// HALF_OPEN before it: the one that finds that may not be the one that gets the probe.
 func linearStep(s linearState, in linearInput, out linearOutput) []linearState {
+	states := []linearState{s}
+	if half, ok := s.parent.moved(HalfOpen, out.parent); ok && s.parent.state == Open && out.parent.state == HalfOpen {
+		states = append(states, linearState{half, s.child})
+	}
+	for _, s := range states {
+		if half, ok := s.child.moved(HalfOpen, out.child); ok && in.keyed && s.child.state == Open && out.child.state == HalfOpen {
+			states = append(states, linearState{s.parent, half})
+		}
+	}
+	var next []linearState
+	for _, s := range states {
+		next = append(next, linearStepFrom(s, in, out)...)
+	}
+	return next
+}
+
+func linearStepFrom(s linearState, in linearInput, out linearOutput) []linearState {
 	var next []linearState
 	ok := true
 	one, told := &s.parent, out.parent
@@ -227,21 +246,42 @@ func (s scriptStore) do(ctx context.Context, in linearInput) (linearOutput, erro
 	}
 	c := caller{who: in.who, id: in.who, cooldown: linearCooldown, multiplier: 1, maxCooldown: time.Minute}
 	place := placeOf(s.destination, key)
+	ask := func(script *script, own []any) (reply, error) { return script.run(ctx, s.rdb, place, c, own...) }
+	decide := func(e policy.Event, known *reply) (reply, error) {
+		d := decision{key: key, options: c.options(false), ask: ask}
+		d.add(&happened{Event: e, known: known})
+		err := d.make(ctx)
+		return d.reply, err
+	}
 	var r reply
 	var err error
 	switch in.kind {
 	case "acquire":
-		r, err = acquireScript.run(ctx, s.rdb, place, c, named("permit", in.token, "lease", 3_600_000, "sequence", 1, "calls", "0", "key_calls", "0")...)
+		for {
+			r, err = ask(acquireScript, named("permit", in.token, "lease", 3_600_000, "sequence", 1, "calls", "0", "key_calls", "0"))
+			if err != nil || r.result != resultDecide {
+				break
+			}
+			if _, err = decide(policy.Event{Kind: policy.Due, OfKey: r.name != s.destination}, &r); err != nil {
+				break
+			}
+		}
 	case "report":
-		outcome := map[bool]string{true: "limited", false: "success"}[in.failed]
-		r, err = reportScript.run(ctx, s.rdb, place, c, named("permit", in.token, "generation", in.permit, "outcome", outcome,
-			"threshold", linearThreshold, "sequence", 1, "calls", "0", "key_calls", "0")...)
+		e := policy.Event{Kind: policy.Limited, Permit: in.token, Generation: int64(in.permit), Threshold: linearThreshold}
+		if in.failed {
+			r, err = decide(e, nil)
+			break
+		}
+		r, err = ask(doneScript, named("permit", in.token, "generation", in.permit, "outcome", "success", "sequence", 1, "calls", "0", "key_calls", "0"))
+		if e.Kind = policy.Succeeded; err == nil && r.result == resultDecide {
+			r, err = decide(e, &r)
+		}
 	case "release":
-		r, err = releaseScript.run(ctx, s.rdb, place, c, named("permit", in.token)...)
+		r, err = ask(releaseScript, named("permit", in.token))
 	case "trip":
-		r, err = tripScript.run(ctx, s.rdb, place, c, millis(linearCooldown), "")
+		r, err = decide(policy.Event{Kind: policy.Tripped, Length: millis(linearCooldown)}, nil)
 	case "reset":
-		r, err = resetScript.run(ctx, s.rdb, place, c)
+		r, err = decide(policy.Event{Kind: policy.Reset}, nil)
 	}
 	if err != nil {
 		return linearOutput{}, err

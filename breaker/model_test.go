@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -110,7 +111,7 @@ func (p *play) settle() {
 
 func (p *play) check() {
 	for _, key := range p.keys {
-		s := p.operateOn(key, statusScript)
+		s := p.statusOf(key)
 		s.Remaining = s.Remaining.Round(time.Millisecond)
 		if got, want := fmt.Sprintf("%s level=%d", describe(s), s.Level), p.model.describe(key); got != want {
 			p.rt.Fatalf("%s is   %q,\nand should be %q", p.model.breakers[key].name, got, want)
@@ -165,10 +166,16 @@ func (p *play) ended(permit Permit) {
 	maps.DeleteFunc(p.probing, func(_ string, probe probing) bool { return probe.id == permit.id })
 }
 
-func (p *play) operateOn(key string, s *script, own ...any) Status {
+func (p *play) on(key string) *harness {
 	h := *p.harness
 	h.place = placeOf(p.place.name, key)
-	return h.operate(s, "ann", own...)
+	return &h
+}
+
+func (p *play) statusOf(key string) Status { return p.on(key).status() }
+
+func (p *play) operateOn(key string, kind policy.Kind, length int64, reason string) {
+	p.on(key).byHand(kind, "ann", length, reason)
 }
 
 func (p *play) key(rt *rapid.T) string { return rapid.SampledFrom(p.keys).Draw(rt, "key") }
@@ -332,13 +339,13 @@ func (p *play) byHand(rt *rapid.T) {
 	delete(p.probing, key)
 	switch what {
 	case "trip":
-		p.operateOn(key, tripScript, millis(length), "")
+		p.operateOn(key, policy.Tripped, millis(length), "")
 		p.model.trip(key, length)
 	case "reset":
-		p.operateOn(key, resetScript)
+		p.operateOn(key, policy.Reset, 0, "")
 		p.model.resetBreaker(key)
 	case "force":
-		p.operateOn(key, forceScript, millis(length), "")
+		p.operateOn(key, policy.Forcing, millis(length), "")
 		p.model.force(key, length)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -48,7 +49,7 @@ func TestReportNextPassesTheSlotOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := h.operate(tripScript, "", millis(minute), ""); got.State != Open {
+		if got := h.byHand(policy.Tripped, "", millis(minute), ""); got.State != Open {
 			t.Fatalf("state %v", got.State)
 		}
 		if _, next, err := p.ReportNext(patient(t), Success()); err != nil || next != (Permit{}) {

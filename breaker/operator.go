@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
@@ -47,7 +48,11 @@ func Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, e
 
 // Get is the function Get in n.
 func (n Namespace) Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, error) {
-	return n.operate(ctx, rdb, name, statusScript, caller{})
+	r, p, err := n.status(ctx, rdb, name, caller{})
+	if err != nil {
+		return Status{}, err
+	}
+	return statusOfReply(&r, p), nil
 }
 
 // List reads the breaker of a destination, and behind it those of its keys that
@@ -129,6 +134,9 @@ func (p place) reply(cmd *redis.Cmd) (reply, error) {
 		return reply{}, unavailable("list", p.name, err)
 	}
 	r, err := parseReply(text, parseRecord)
+	if err == nil {
+		err = r.settle()
+	}
 	if err != nil {
 		return reply{}, fmt.Errorf("breaker: list %s: %w", p.name, err)
 	}
@@ -176,7 +184,7 @@ func (n Namespace) Trip(ctx context.Context, rdb redis.UniversalClient, name str
 	if err := validByHand(o.For, o.Reason); err != nil {
 		return Status{}, fmt.Errorf("breaker: trip %s: %w", name, err)
 	}
-	return n.operate(ctx, rdb, name, tripScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+	return n.change(ctx, rdb, name, "trip", caller{who: o.By}, policy.Event{Kind: policy.Tripped, Length: millis(o.For), Reason: o.Reason})
 }
 
 // ForceClosed closes a breaker for all instances and keeps it CLOSED whatever the
@@ -190,7 +198,7 @@ func (n Namespace) ForceClosed(ctx context.Context, rdb redis.UniversalClient, n
 	if err := validByHand(o.For, o.Reason); err != nil {
 		return Status{}, fmt.Errorf("breaker: force %s: %w", name, err)
 	}
-	return n.operate(ctx, rdb, name, forceScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+	return n.change(ctx, rdb, name, "force", caller{who: o.By}, policy.Event{Kind: policy.Forcing, Length: millis(o.For), Reason: o.Reason})
 }
 
 func validByHand(length time.Duration, reason string) error {
@@ -214,7 +222,7 @@ func Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Sta
 
 // Reset is the function Reset in n.
 func (n Namespace) Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
-	return n.operate(ctx, rdb, name, resetScript, caller{who: by})
+	return n.change(ctx, rdb, name, "reset", caller{who: by}, policy.Event{Kind: policy.Reset})
 }
 
 // CredentialsRenewed closes a breaker that is open with [CauseCredentials], for all instances:
@@ -227,7 +235,7 @@ func CredentialsRenewed(ctx context.Context, rdb redis.UniversalClient, name, by
 
 // CredentialsRenewed is the function CredentialsRenewed in n.
 func (n Namespace) CredentialsRenewed(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
-	return n.operate(ctx, rdb, name, renewedScript, caller{who: by})
+	return n.change(ctx, rdb, name, "renewed", caller{who: by}, policy.Event{Kind: policy.Renewed})
 }
 
 // History returns the last limit transitions of a breaker, oldest first; all that
@@ -346,36 +354,59 @@ func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClien
 	return t, nil
 }
 
-// operate runs a script without a Breaker, and returns the status after it.
-func (n Namespace) operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
-	r, p, err := n.run(ctx, rdb, name, s, c, own...)
+// change applies what an operator does, and returns the status after it.
+func (n Namespace) change(ctx context.Context, rdb redis.UniversalClient, name, operation string, c caller, e policy.Event) (Status, error) {
+	d, p, err := n.decide(ctx, rdb, name, operation, c, e)
 	if err != nil {
 		return Status{}, err
 	}
-	if s == statusScript {
-		return statusOfReply(&r, p), nil
-	}
-	return r.of(p.key).statusAt(r.now, time.Now()), nil
+	return d.reply.of(p.key).statusAt(d.reply.now, time.Now()), nil
 }
 
-// run runs a script without a Breaker.
-func (n Namespace) run(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (reply, place, error) {
-	p, err := n.parse(name)
+// decide is change, and returns the decision.
+func (n Namespace) decide(ctx context.Context, rdb redis.UniversalClient, name, operation string, c caller, e policy.Event) (decision, place, error) {
+	p, err := n.operated(rdb, name, &c)
 	if err != nil {
-		return reply{}, place{}, err
+		return decision{}, place{}, err
 	}
-	if err := validClient(rdb); err != nil {
-		return reply{}, place{}, err
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
+	d := decision{key: p.key, options: c.options(false), ask: func(s *script, own []any) (reply, error) { return s.run(ctx, rdb, p, c, own...) }}
+	d.add(&happened{Event: e})
+	if err := d.make(ctx); err != nil {
+		return decision{}, place{}, unavailable(operation, name, err)
+	}
+	return d, p, nil
+}
+
+// operated is the place of a breaker that an operator names.
+func (n Namespace) operated(rdb redis.UniversalClient, name string, c *caller) (place, error) {
+	p, err := n.parse(name)
+	if err == nil {
+		err = validClient(rdb)
 	}
 	if c.who == "" {
 		c.who = ProcessName()
 	}
 	c.who = strings.ToValidUTF8(c.who, "\uFFFD")
+	return p, err
+}
+
+// status reads a breaker.
+func (n Namespace) status(ctx context.Context, rdb redis.UniversalClient, name string, c caller) (reply, place, error) {
+	p, err := n.operated(rdb, name, &c)
+	if err != nil {
+		return reply{}, place{}, err
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	r, err := s.run(ctx, rdb, p, c, own...)
+	r, err := statusScript.run(ctx, rdb, p, c)
+	if err == nil {
+		err = r.settle()
+	}
 	if err != nil {
-		return reply{}, place{}, unavailable(s.operation, name, err)
+		return reply{}, place{}, unavailable("status", name, err)
 	}
 	return r, p, nil
 }

@@ -23,7 +23,7 @@ func ofJobs(first, last int, o Outcome) action {
 }
 
 // streak is how many calls count for an outage.
-func streak(h *harness) string { return fmt.Sprint(h.operate(statusScript, "").Streak) }
+func streak(h *harness) string { return fmt.Sprint(h.status().Streak) }
 
 func TestOutageOpens(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func (h *harness) report(p Permit, o Outcome) {
 }
 
 // suggested is the rate to declare.
-func suggested(h *harness) string { return h.operate(statusScript, "").SuggestedRate }
+func suggested(h *harness) string { return h.status().SuggestedRate }
 
 // Jobs that take turns to fail in each slow start reopen the breaker once each.
 func TestBadJobsThatAlternateReopenOnce(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 // Permit allows one call. It is a value: copies are the same permit.
@@ -16,7 +18,6 @@ type Permit struct {
 	id         uint64
 	key        string
 	generation uint64
-	slotRef    slotRef
 	holds      holds
 	until      time.Time
 	start      time.Time
@@ -128,8 +129,7 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
 	}
 	generation := c.latest.Load() // before the views, as in granted
-	if at, ok := c.inFlight.addKey(p.id, p.slotRef, key, func() bool { return same && !c.asksForKey(key) && c.keys.free(key) }); ok {
-		p.slotRef = at
+	if c.inFlight.addKey(p.id, p.known(), key, func() bool { return same && !c.asksForKey(key) && c.keys.free(key) }) {
 		return p.joined(key, "", p.until, 0, 0, generation), nil
 	}
 	if v := c.keys.get(key); v != nil {
@@ -246,7 +246,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	c.inFlight.remove(p.id, p.slotRef)
+	c.inFlight.remove(p.id)
 	owner := p.owner(&o)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) {
@@ -279,7 +279,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
-	c.inFlight.remove(p.id, p.slotRef)
+	c.inFlight.remove(p.id)
 	owner := p.owner(&o)
 	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
@@ -287,7 +287,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		return status, Permit{}, err
 	}
 	own.generation, own.at = r.version, r.now
-	own.slotRef, _ = c.inFlight.add(own.id, true, "", always)
+	c.inFlight.add(own.id, true, "", always)
 	return status, own, nil
 }
 
@@ -308,23 +308,15 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) 
 	var r reply
 	err := errAway
 	if !c.away() {
-		q := p.reportOf(&o, 0)
-		if next != 0 {
-			q.permits = append(q.permitHere[:0], next)
-			q.text("next", token(next))
-			q.number("lease", millis(c.options.ProbeTimeout))
-		}
-		r, err = q.ask(ctx, c.deadline(ctx))
+		r, err = p.deliver(ctx, &o, 0, next)
 	}
 	if err != nil {
 		p.oweReport(o)
 		return c.countLocally(owner, o, refused(err)), reply{}, unavailable("report", c.name(p.key), err)
 	}
-	c.wakeHere(p.key, &r)
 	if p.gives(&o) {
 		p.wakeForRate()
 	}
-	c.learn(ctx, p.key, &r)
 	if c.view.Load().closed {
 		return r.of(owner).statusAt(r.now, c.clock.now()), r, nil
 	}
@@ -333,49 +325,92 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) 
 
 // oweReport has the report repeated that Redis has not taken.
 func (p Permit) oweReport(o Outcome) {
-	p.c.owe(p.key, p.until, func(late time.Duration) *question { return p.reportOf(&o, late) })
+	p.c.owe(p.key, p.until, func(ctx context.Context, late time.Duration) (reply, error) { return p.deliver(ctx, &o, late, 0) })
 	p.c.joinLater(p.key)
 }
 
-// reportOf is the report of an outcome, so much later.
-func (p Permit) reportOf(o *Outcome, late time.Duration) *question {
+// deliver brings an outcome to Redis, so much later: what changes nothing but what the meter counts by one script, and
+// what the rules must decide by the queue of the name.
+func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, next uint64) (reply, error) {
 	c := p.c
-	q := c.question(reportScript, p.key)
+	decided := o.kind == limited || o.kind == unauthorized || p.Probe() || o.kind == failure && c.outage(o) != noOutage
+	if decided && !p.gives(o) {
+		return c.apply(ctx, p.key, p.happened(o, late))
+	}
+	r, err := p.doneOf(o, late, next).ask(ctx, c.deadline(ctx))
+	if err != nil {
+		return r, err
+	}
+	if r.result == resultDecide {
+		h := p.happened(o, late)
+		if words := strings.SplitN(r.more, " ", 5); len(words) == 5 {
+			h.Told, h.KeyTold = tellings(words[4])
+		}
+		h.known = &r
+		return c.apply(ctx, p.key, h)
+	}
+	c.wakeHere(p.key, &r)
+	if own, ofKey := tellings(r.more); own != "" || ofKey != "" {
+		// Lost, or overtaken by another one, it teaches nothing: the next one does.
+		if decided, err := c.apply(ctx, p.key, &happened{Event: policy.Event{Kind: policy.Counted, Told: own, KeyTold: ofKey}}); err == nil {
+			decided.more = r.more
+			r = decided
+		}
+	}
+	return r, nil
+}
+
+// happened is the outcome as the rules take it, so much later.
+func (p Permit) happened(o *Outcome, late time.Duration) *happened {
+	c := p.c
+	h := &happened{keep: o.ongoing && p.slot()}
+	h.Event = policy.Event{
+		Kind: policy.Kind(outcomeNames[o.kind]), Permit: token(p.id), Generation: int64(p.generation), //nolint:gosec // µs, as the scripts count it
+		Sent: p.at, Scope: string(o.scope), Threshold: int64(c.threshold()), Doubt: o.doubt,
+		Outage: outageNames[c.outage(o)], Busy: o.busy, Job: o.jobToken(), Enough: int64(c.outageThreshold()),
+	}
+	if !c.options.IgnoreHints {
+		h.Hint = millis(sooner(o.hint, late))
+	}
+	if left, reset, limit := o.left(c.options.IgnoreHints); left != "" && late == 0 { // else other calls have been made since
+		h.Announces, h.Left, h.ResetIn, h.Limit, h.Windows = true, int64(o.budget.Remaining), reset, int64(limit), o.windows()
+	}
+	if why := o.refused; why != nil {
+		h.Reason, h.Permanent, h.Credentials, h.Uncalled = why.reason, why.permanent, why.id, why.uncalled
+		h.Retry = millis(sooner(why.retry, late))
+	}
+	return h
+}
+
+// doneOf is done.lua for an outcome, so much later.
+func (p Permit) doneOf(o *Outcome, late time.Duration, next uint64) *question {
+	c := p.c
+	q := c.question(doneScript, p.key)
 	q.unmetered()
 	q.caps()
+	q.flag("learn", !c.options.NoLearning)
 	if p.gives(o) {
 		q.taken(p)
 		q.number("true_cost", int64(o.cost))
+		q.flag("uncalled", o.refused != nil && o.refused.uncalled)
 	}
 	q.text("permit", token(p.id))
 	q.number("generation", int64(p.generation)) //nolint:gosec // µs, as the scripts count it
 	q.number("sent", p.at)
 	q.text("outcome", outcomeNames[o.kind])
 	q.text("scope", string(o.scope))
-	if !c.options.IgnoreHints {
-		q.number("hint", millis(sooner(o.hint, late)))
-	}
-	q.number("threshold", int64(c.threshold()))
-	left, reset, limit := o.left(c.options.IgnoreHints)
-	if left != "" && late == 0 { // else other calls have been made since
+	if left, _, limit := o.left(c.options.IgnoreHints); left != "" && late == 0 {
 		q.text("left", left)
-		q.text("windows", o.windows())
-	}
-	q.number("reset_in", reset)
-	q.number("limit", int64(limit))
-	if why := o.refused; why != nil {
-		q.text("reason", why.reason)
-		q.flag("permanent", why.permanent)
-		q.text("credentials", why.id)
-		q.number("retry", millis(sooner(why.retry, late)))
-		q.flag("uncalled", why.uncalled)
+		q.number("limit", int64(limit))
 	}
 	q.flag("keep", o.ongoing && p.slot())
 	q.text("outage", outageNames[c.outage(o)])
-	q.flag("busy", o.busy)
 	q.flag("doubt", o.doubt)
-	q.text("job", o.jobToken())
-	q.number("outage_threshold", int64(c.outageThreshold()))
+	if next != 0 {
+		q.permits = append(q.permitHere[:0], next)
+		q.text("next", token(next))
+		q.number("lease", millis(c.options.ProbeTimeout))
+	}
 	return q
 }
 
@@ -416,7 +451,13 @@ func (p Permit) free(ctx context.Context, given, first bool, more string) error 
 		again = false // Redis may have done it, though its reply was lost
 	}
 	if err != nil {
-		c.owe(p.key, p.until, func(time.Duration) *question { return release(again) })
+		c.owe(p.key, p.until, func(ctx context.Context, _ time.Duration) (reply, error) {
+			r, err := release(again).ask(ctx, c.deadline(ctx))
+			if err == nil {
+				c.wakeHere(p.key, &r)
+			}
+			return r, err
+		})
 		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
@@ -525,7 +566,7 @@ func (p Permit) Release(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	first := c.inFlight.remove(p.id, p.slotRef)
+	first := c.inFlight.remove(p.id)
 	if p.holds == 0 {
 		if c.mustReport(c.view.Load(), c.keys.get(p.key), p.key, &Outcome{}) {
 			_, err := p.Report(ctx, Outcome{})
@@ -565,11 +606,11 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 	}
 	first, more := false, make([]uint64, 0, len(permits))
 	for _, p := range permits[:len(permits)-1] {
-		first = p.c.inFlight.remove(p.id, p.slotRef) || first
+		first = p.c.inFlight.remove(p.id) || first
 		more = append(more, p.id)
 		last.cost += p.cost
 	}
-	first = last.c.inFlight.remove(last.id, last.slotRef) || first
+	first = last.c.inFlight.remove(last.id) || first
 	return last.free(ctx, true, first, tokens(more))
 }
 

@@ -3,7 +3,6 @@ package breaker
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,6 @@ type question struct {
 	args    []any // of EVALSHA
 	numbers []int64
 	texts   []string
-	jitter  float64
 
 	argsHere    [96]any // most need no more
 	numbersHere [16]int64
@@ -35,9 +33,8 @@ type preamble struct{ keys, argv []any }
 
 // Places in ARGV of what differs between questions.
 const (
-	argNow    = 0
-	argKey    = 2
-	argJitter = 8
+	argNow = 0
+	argKey = 2
 )
 
 // question returns one without what the script itself takes.
@@ -69,10 +66,6 @@ func (c *core) question(s *script, key string) *question {
 	}
 	if key != "" {
 		q.args[argv+argKey] = &q.key
-	}
-	if c.options.CooldownJitter > 0 {
-		q.jitter = c.options.CooldownJitter * rand.Float64() //nolint:gosec // it spreads cooldowns, and hides nothing
-		q.args[argv+argJitter] = &q.jitter
 	}
 	return q
 }
@@ -129,7 +122,9 @@ func (q *question) answer(ctx, command context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	c.observeReply(q.key, &r, started, c.clock.now())
+	if !r.undecided() {
+		c.observeReply(q.key, &r, started, c.clock.now())
+	}
 	return r, nil
 }
 

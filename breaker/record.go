@@ -56,9 +56,8 @@ type record struct {
 	PaceRefused   int64  `json:"pace_refused"`
 	UpdatedAt     int64  `json:"updated_at"`
 
-	// Of a learned limit, see learn.lua. Instants are µs, but LearnedSince ms.
+	// Of a learned limit, see policy.Learned. Instants are µs, but LearnedSince ms.
 	LearnedSince int64   `json:"learned_since"`
-	LearnedStep  uint64  `json:"learned_step"`
 	Learner      string  `json:"learner"`
 	RoundStarted int64   `json:"round_started"`
 	RoundAnchor  int64   `json:"round_anchor"`
@@ -81,9 +80,8 @@ func (r *record) plain() bool {
 }
 
 // spacedEnough is how many calls in a row must have shown that the API spaces calls: of two slow
-// starts that were refused at the second one, and of the paced calls after them. paceSure is PACE.SURE
-// of pace.lua.
-const spacedEnough, paceSure = 5, 12
+// starts that were refused at the second one, and of the paced calls after them.
+const spacedEnough = 5
 
 // pace is how far apart the calls are, in ms, that an API accepted which spaces them, once a pace
 // was refused that is not much shorter; 0 before.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 const (
@@ -152,7 +154,7 @@ func (c *core) refreshNow(ctx context.Context) {
 	c.failed.Store(err != nil)
 }
 
-// healSome runs advance.lua now and then for breakers that are not CLOSED; the script repairs
+// healSome has the rules look now and then at breakers that are not CLOSED; they repair
 // their hashes, one of which may have been deleted alone.
 func (c *core) healSome(ctx context.Context, n uint64) error {
 	if v := c.view.Load(); v.behind || v.state != Closed && n%healEvery == 0 {
@@ -173,7 +175,7 @@ func (c *core) healSome(ctx context.Context, n uint64) error {
 func (c *core) heal(ctx context.Context, key string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	_, err := c.run(ctx, key, advanceScript)
+	_, err := c.apply(ctx, key, &happened{Event: policy.Event{Kind: policy.Advanced}})
 	return err
 }
 

@@ -109,7 +109,7 @@ func TestHintsAreJudged(t *testing.T) {
 			t.Parallel()
 			refused := func(h *harness) string {
 				call(RateLimited(test.hint))(h)
-				return h.operate(statusScript, "").Remaining.String()
+				return h.status().Remaining.String()
 			}
 			var rows []row
 			at := time.Duration(0)

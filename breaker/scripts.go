@@ -29,22 +29,17 @@ type script struct {
 }
 
 // shared are the files that stand first in every script, in this order.
-var shared = []string{"arguments", "json", "incident", "cooldown", "pace", "transitions", "clock", "record"}
+var shared = []string{"arguments", "json", "clock", "record"}
 
 var (
 	acquireScript  = newScript("named", "metering", "learn", "rate", "acquire")
-	reportScript   = newScript("named", "metering", "learn", "outage", "keys", "rate", "report")
-	releaseScript  = newScript("named", "metering", "learn", "rate", "release")
-	joinScript     = newScript("named", "metering", "learn", "join")
-	advanceScript  = newScript("advance")
+	doneScript     = newScript("named", "metering", "learn", "rate", "done")
+	swapScript     = newScript("named", "metering", "swap")
+	releaseScript  = newScript("named", "metering", "rate", "release")
+	joinScript     = newScript("named", "metering", "join")
 	statusScript   = newScript("rate", "status")
 	snapshotScript = newScript("snapshot")
 	registerScript = newScript("register")
-	tripScript     = newScript("trip")
-	resetScript    = newScript("reset")
-	renewedScript  = newScript("named", "renewed")
-	forceScript    = newScript("force")
-	forgetScript   = newScript("forget")
 
 	rescheduledScript = newScript("rescheduled")
 )
@@ -112,7 +107,7 @@ func (n Namespace) placeOf(destination, key string) place {
 // instances is the key of the registrations.
 func (p place) instances() string { return p.keys[6] }
 
-// caller is the caller of a script: ARGV 1 and 5 to 10.
+// caller is the caller of a script: of its ARGV, and of the rules.
 type caller struct {
 	now         string // "" is Redis TIME; tests pass µs
 	who         string
@@ -127,10 +122,14 @@ type caller struct {
 type result string
 
 const (
-	resultClosed  result = "closed"
-	resultGranted result = "granted"
-	resultDenied  result = "denied"
-	resultBounds  result = "bounds"
+	resultClosed   result = "closed"
+	resultGranted  result = "granted"
+	resultDenied   result = "denied"
+	resultBounds   result = "bounds"
+	resultDecide   result = "decide"
+	resultApplied  result = "applied"
+	resultStored   result = "stored"
+	resultConflict result = "conflict"
 )
 
 // reply is what most scripts return.
@@ -140,8 +139,9 @@ type reply struct {
 	version uint64 // highest revision of the destination's breakers
 	name    string // of the breaker that decided
 	more    string
-	record  record // of the destination's breaker
-	keyed   record // of the key's
+	record  record    // of the destination's breaker
+	keyed   record    // of the key's
+	whole   [2]string // their texts, of resultDecide and status
 }
 
 // of returns the record of the requested breaker.
@@ -155,9 +155,7 @@ func (r *reply) of(key string) *record {
 // args are ARGV of a script.
 func (p place) args(c caller, own []any) []any {
 	return append([]any{
-		c.now, p.name, p.key, p.channel, c.who,
-		millis(c.cooldown), strconv.FormatFloat(c.multiplier, 'f', -1, 64), millis(c.maxCooldown),
-		strconv.FormatFloat(c.jitter, 'f', -1, 64), c.id,
+		c.now, p.name, p.key, p.channel, c.who, c.id, millis(c.cooldown),
 	}, own...)
 }
 
@@ -234,14 +232,26 @@ func parseReply(text string, parse func(text string, into *record) error) (reply
 	if r.version, err = strconv.ParseUint(values[2], 10, 64); err != nil {
 		return reply{}, fmt.Errorf("reply: version: %w", err)
 	}
+	r.whole = [2]string(values[5:])
+	if r.undecided() {
+		return r, nil
+	}
+	return r, r.read(parse)
+}
+
+// undecided says that the reply has whole records, for the rules, which are read only if no other reply follows.
+func (r *reply) undecided() bool { return r.result == resultDecide || r.result == resultConflict }
+
+// read parses the records.
+func (r *reply) read(parse func(text string, into *record) error) error {
 	for i, record := range [...]*record{&r.record, &r.keyed} {
-		if text := values[5+i]; text != "" {
+		if text := r.whole[i]; text != "" {
 			if err := parse(text, record); err != nil {
-				return reply{}, fmt.Errorf("reply: record: %w", err)
+				return fmt.Errorf("reply: record: %w", err)
 			}
 		}
 	}
-	return r, nil
+	return nil
 }
 
 func parseRecord(text string, into *record) error {

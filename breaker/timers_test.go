@@ -47,7 +47,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 				b.asked = append(b.asked, asked{time.Since(began), command})
 			}}
 		})
-		for _, script := range []*script{snapshotScript, registerScript, advanceScript} {
+		for _, script := range []*script{snapshotScript, registerScript, doneScript} {
 			if err := script.Load(t.Context(), b.rdb).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func (c *tap) Write(p []byte) (int, error) {
 		c.tell("snapshot")
 	case strings.Contains(text, registerScript.Hash()):
 		c.tell("register")
-	case strings.Contains(text, advanceScript.Hash()):
+	case strings.Contains(text, doneScript.Hash()):
 		c.tell("advance")
 	case strings.Contains(text, "\r\nsubscribe\r\n"):
 		c.tell("subscribe")

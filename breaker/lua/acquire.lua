@@ -1,10 +1,9 @@
--- acquire: asks for a permit, under the destination and under the key if there is one. An
--- OPEN breaker whose time has come becomes HALF_OPEN; in HALF_OPEN one caller of the whole
--- fleet gets the probe's lease. A CLOSED breaker meters the call in slow start and while the
+-- acquire: asks for a permit, under the destination and under the key if there is one. In HALF_OPEN one caller of the
+-- whole fleet gets the probe's lease. A CLOSED breaker meters the call in slow start and while the
 -- budget is low; with a cap any breaker does. Everything is granted or nothing, also of all windows of
 -- declared limits.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token; asking again with it answers the same, and takes the cost once more
 --   lease     its length, ms
@@ -32,6 +31,7 @@
 --   "denied"   by the name; what is added is why (open, probe, slow_start, budget, concurrency
 --              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
 --              the window
+--   "decide"   time has done something, such as end a cooldown: the rules are asked first. See metering.lua
 --   "bounds"   the fixed windows are of another time: ask again with those of now
 
 local token, lease, cost = given('permit'), number(named.lease), math.max(1, number(named.cost))
@@ -39,14 +39,29 @@ local have, key_have, at = number(named.have), number(named.key_have), number(na
 local limits_only = given('limits_only') ~= ''
 local key_only, rate_only = given('key_only') ~= '', given('rate_only') ~= ''
 
+-- to_decide says that time has done something: the rules are asked first.
+local function to_decide(b)
+  if b.due then
+    return true
+  elseif b.forced == 'closed' then
+    return false
+  elseif b.state == 'OPEN' then
+    return now >= b.open_until and not until_reset(b)
+  elseif b.state == 'HALF_OPEN' then
+    return b.probe_token ~= '' and b.probe_token ~= token and now >= b.probe_until -- its process has died, or hangs
+  end
+  local ended = b.metered > 0 and (b.budget_left < 1 or b.budget_reset > 0 and now >= b.budget_reset)
+  for reset in string.gmatch(b.metered > 0 and b.windows or '', '%S+ %d+ (%d+) %d+') do
+    ended = ended or number(reset) > 0 and now >= number(reset)
+  end
+  return ended or not LEARN and b.learned_since + b.learned_cap > 0 or b.pace > 0 and given(b.key and 'key_rates' or 'rates') ~= ''
+end
+
 -- ask, for a token, returns the reason and the duration of a refusal; or nil, the name of what the call
 -- takes, and a function that takes it; or nothing.
 local function ask(b, token)
   local forced = b.forced == 'closed'
   if forced or b.state == 'CLOSED' then
-    if not LEARN and b.learned_since + b.learned_cap > 0 then
-      clear_learned(b) -- learning is off: nothing would raise the limit again
-    end
     join(b)
     if redis.call('ZSCORE', b.inflight_key, token) then
       return nil, 'counted', function() end
@@ -68,23 +83,19 @@ local function ask(b, token)
     end
     return nil, 'counted', function()
       meter(b, token, lease)
-      learn.confirms(b, token)
+      if b.confirming > 0 then -- the call is the one that confirms the limit
+        b.probe_token, b.step, b.dirty = token, b.step + 1, true
+      end
     end
   end
   if b.state == 'OPEN' then
-    if not cooled(b) then
-      return 'open', until_reset(b) and 0 or math.ceil(b.open_until - now)
-    end
-    half_open(b)
+    return 'open', until_reset(b) and 0 or math.ceil(b.open_until - now)
   end
   if b.probe_token == token then
     return nil, 'probe', function() end
   end
   if b.probe_token ~= '' then
-    if now < b.probe_until then
-      return 'probe', math.ceil(b.probe_until - now)
-    end
-    retry_probe(b, b.probe_until) -- its process has died, or hangs
+    return 'probe', math.ceil(b.probe_until - now)
   end
   if now < b.probe_after then
     return 'probe', math.ceil(b.probe_after - now)
@@ -93,7 +104,9 @@ local function ask(b, token)
     return 'concurrency', ASK_AGAIN
   end
   return nil, 'probe', function()
-    start_probe(b, token, lease)
+    b.probe_token, b.probe_by, b.step, b.dirty = token, CALLER, b.step + 1, true
+    b.probe_started, b.probe_until, b.probe_after = math.floor(now), math.ceil(now + lease), 0
+    took_part(b)
     if cap(b) > 0 then
       meter(b, token, lease)
     end
@@ -103,14 +116,18 @@ end
 -- again returns why there must be no second call of a permit; nil and a function that takes the
 -- first one from the budget.
 local function again(b)
-  next_window(b)
   if b.state ~= 'CLOSED' or b.forced ~= '' or b.metered == 0 then
     return nil, function() end
   end
   if b.budget_left - in_flight(b) - unmetered(b) < 1 then
     return 'budget ' .. ASK_AGAIN
   end
-  return nil, function() spend(b) end
+  return nil, function()
+    b.budget_left, b.step, b.dirty = math.max(0, b.budget_left - 1), b.step + 1, true
+    b.windows = string.gsub(b.windows, '(%S+) (%d+) (%d+ %d+)', function(id, left, rest)
+      return id .. ' ' .. int(math.max(0, number(left) - 1)) .. ' ' .. rest
+    end)
+  end
 end
 
 -- further grants further permits, one after the other, and adds when their calls may begin.
@@ -134,9 +151,13 @@ end
 
 local parent, child = read_breakers()
 local flags, takes = {}, {}
-local function need(name, prefix, why, wait, take)
+local function need(b, prefix)
+  if to_decide(b) then
+    return decide(parent, child, 'decide', '', '', b.name)
+  end
+  local why, wait, take = ask(b, token)
   if why then
-    return finish('denied', parent, child, name, why .. ' ' .. int(wait))
+    return finish('denied', parent, child, b.name, why .. ' ' .. int(wait))
   end
   if wait then
     flags[#flags + 1] = prefix .. wait
@@ -146,6 +167,9 @@ end
 
 local denied = nil
 for _, b in ipairs(rate_only and { parent, child } or {}) do
+  if to_decide(b) then
+    return decide(parent, child, 'decide', '', '', b.name)
+  end
   local why, take = again(b)
   if why then
     return finish('denied', parent, child, b.name, why)
@@ -153,10 +177,10 @@ for _, b in ipairs(rate_only and { parent, child } or {}) do
   takes[#takes + 1] = take
 end
 if not key_only and not rate_only and not limits_only then
-  denied = need(parent.name, '', ask(parent, token))
+  denied = need(parent, '')
 end
 if not denied and child and not rate_only and not limits_only then
-  denied = need(child.name, 'key-', ask(child, token))
+  denied = need(child, 'key-')
 end
 if denied then
   return denied

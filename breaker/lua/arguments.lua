@@ -41,12 +41,9 @@
 --   3  key, "" for the destination's own breaker
 --   4  channel that changes are published on
 --   5  name of the caller (an instance or an operator), for the history
---   6  cooldown, ms
---   7  factor of the cooldown per level
---   8  longest cooldown, ms
---   9  part that is added to a cooldown that has grown: a random fraction
---  10  id of the instance, "" for an operator
---  11… what the script itself takes. What acquire, report, release, join and renewed take is named: name,
+--   6  id of the instance, "" for an operator
+--   7  cooldown, ms
+--   8… what the script itself takes. What acquire, done, swap, release and join take is named: name,
 --      value, name, value …; what is '' or 0 is left out
 -- Returns (every script but snapshot and register) one text of seven lines: result, now in µs, version,
 --   name of the breaker that decided, what is added, record, record of the key ('' without). Of a list
@@ -59,8 +56,8 @@ local KEY_PLACES = { hash = 15, history = 16, incidents = 17, inflight = 18, joi
 local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin'
 local CAPS, RATES, KEY_RATES = ':caps', ':rates', ':key-rates'
 
-local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[10]
-local COOLDOWN, MULTIPLIER, MAX_COOLDOWN, JITTER = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local COOLDOWN = tonumber(ARGV[7])
 
 local now_us, now                    -- Redis's clock: µs, and ms with a fraction
 local version, transitioned, capacity, caps -- of the destination, as KEYS[2] has them

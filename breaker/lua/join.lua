@@ -1,7 +1,7 @@
 -- join: an instance that has learned that calls are metered reports how many of its own are
 -- in flight that are not.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named: sequence, calls and key_calls, those calls of the destination and of the key
 -- Result "joined"
 

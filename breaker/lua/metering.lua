@@ -1,10 +1,6 @@
 -- metering: calls in flight, counted while a slow start, a low budget or a cap limits them.
 
 local JOIN_WITHIN = 30000       -- ms within which every instance reports its calls that are not metered
-local MOST_WINDOWS = 4          -- kept of the windows that an API announces
-local UNNAMED = '-'             -- id of the window of an API that announces one
-local SAME_WINDOW = 2000        -- ms by which two announcements of one reset differ
-local LONGEST_WINDOW = 86400000 -- ms that a window is taken to last at most
 local ASK_AGAIN = 1000          -- ms after which a call that a full cap has refused asks again at the latest
 local WAITS_FOR = 5000          -- ms that an instance counts as waiting after it has asked
 
@@ -156,61 +152,9 @@ local function low()
   return 2 * math.max(1, capacity)
 end
 
--- announced are the windows of the API: of several, the field windows has each as "id left reset
--- limit", the first of which binds; budget_… is that one, and all there is of a single one.
-local function announced(b)
-  local all = {}
-  for id, left, reset, limit in string.gmatch(b.windows, '(%S+) (%d+) (%d+) (%d+)') do
-    all[#all + 1] = { id = id, left = number(left), reset = number(reset), limit = number(limit) }
-  end
-  if #all == 0 and b.metered > 0 then
-    all[1] = { id = UNNAMED, left = b.budget_left, reset = b.budget_reset, limit = b.budget_limit }
-  end
-  return all
-end
-
--- keep_windows stores the windows; without any, metering stops. The one with the fewest calls
--- left binds, of equal ones the one that lasts longer.
-local function keep_windows(b, all)
-  if #all == 0 then
-    clear_budget(b)
-    return
-  end
-  table.sort(all, function(x, y) return x.left < y.left or x.left == y.left and x.reset > y.reset end)
-  b.budget_left, b.budget_reset, b.budget_limit = all[1].left, all[1].reset, all[1].limit
-  local texts = {}
-  for i = 1, math.min(#all, MOST_WINDOWS) do
-    texts[i] = all[i].id .. ' ' .. int(all[i].left) .. ' ' .. int(all[i].reset) .. ' ' .. int(all[i].limit)
-  end
-  b.windows = (#all > 1 or all[1].id ~= UNNAMED) and table.concat(texts, ' ') or ''
-end
-
--- next_window begins the window after one that has ended. A limit that is always low is taken
--- to be whole again; otherwise the window is forgotten until its budget is low.
-local function next_window(b)
-  if b.metered == 0 then
-    return
-  end
-  local all, ended = {}, false
-  for _, w in ipairs(announced(b)) do
-    if w.reset > 0 and now >= w.reset then
-      ended = true
-      w.left, w.reset = w.limit, 0
-    end
-    if w.reset > 0 or w.limit <= low() and w.left > 0 then
-      all[#all + 1] = w
-    end
-  end
-  if ended then
-    b.dirty = true
-    keep_windows(b, all)
-  end
-end
-
 -- refusal is why no further call may start in a CLOSED breaker, and the ms after which to ask
 -- again at the latest; nil if one may.
 local function refusal(b)
-  next_window(b)
   if full(b) then
     return 'concurrency', ASK_AGAIN
   end
@@ -221,110 +165,26 @@ local function refusal(b)
   if b.ramp > 0 and metered >= b.ramp then
     return 'slow_start', 1000
   end
-  if pace.on(b) and given(b.key and 'key_rates' or 'rates') ~= '' then
-    pace.clear(b) -- the declared limits space calls
-  end
-  if pace.wait(b) > 0 then
-    return 'slow_start', pace.wait(b)
+  if b.pace > 0 and b.pace_from + b.pace > now then
+    return 'slow_start', math.ceil(b.pace_from + b.pace - now)
   end
   if b.metered > 0 and b.budget_left - metered - unmetered(b) < 1 then
     local left = b.budget_reset > 0 and b.budget_reset - now or 1000
-    if b.budget_left < 1 and b.budget_reset > 0 then
-      open(b, 'budget', hinted(left))
-      return 'open', math.ceil(b.open_until - now)
-    end
     return 'budget', math.max(1, math.min(left, 1000))
   end
   return nil
 end
 
--- spend takes one call from the windows if its answer did not report them.
-local function spend(b)
-  local all = {}
-  for _, w in ipairs(announced(b)) do
-    w.left = math.max(0, w.left - 1)
-    if w.left > 0 or w.reset > 0 then -- else the API says no more, and there is no instant to wait for
-      all[#all + 1] = w
-    end
+-- decide returns whole records for the rules. What is added is, for each permit of a list, "k" if its report was counted
+-- before, "m" and "c" if the destination's and the key's meter has the call; then calls in flight of both, the capacity,
+-- and what the meter tells. name is that of the breaker for which time has done something.
+local function decide(parent, child, result, permits, told, name)
+  local facts = {}
+  for token in string.gmatch(permits or '', '%S+') do
+    facts[#facts + 1] = '=' .. (redis.call('ZSCORE', REPORTS, token) and 'k' or '') ..
+      (redis.call('ZSCORE', parent.inflight_key, token) and 'm' or '') ..
+      (child and redis.call('ZSCORE', child.inflight_key, token) and 'c' or '')
   end
-  b.dirty = true
-  keep_windows(b, all)
-end
-
--- note_window applies what the API announces of a window to what is known of it, w, and returns
--- that; nil if it is not low. A window is identified by its end.
-local function note_window(b, w, left, reset, limit)
-  local rest = w and w.reset > now and w.reset or 0
-  if rest > 0 and reset < rest - SAME_WINDOW then
-    -- Of an earlier window, or of another limit of the API: its call counts in this one, too.
-    if w.left > 0 then
-      w.left, b.dirty = w.left - 1, true
-    end
-    return w
-  end
-  if rest > 0 and reset <= rest + SAME_WINDOW then
-    if left < w.left or reset > rest then
-      -- The limit of a sliding window, or of a bucket, is whole later with each call.
-      w.left, w.reset, b.dirty = math.min(left, w.left), math.max(rest, math.ceil(reset)), true
-    end
-  elseif left > low() then
-    b.dirty = b.dirty or w ~= nil
-    return nil
-  else
-    if b.metered == 0 then
-      redis.call('DEL', b.joined_key)
-      if b.confirming > RAMP_LIMIT and b.learned_since == b.guess_since then
-        clear_learned(b) -- a guess was all that there was
-      end
-      b.metered, b.confirming = math.floor(now), 0
-    end
-    w = { left = left, reset = math.ceil(reset), limit = w and w.limit or 0 }
-    b.dirty = true
-  end
-  if limit > 0 and limit ~= w.limit then
-    w.limit, b.dirty = limit, true
-  end
-  return w
-end
-
--- note_budget applies the windows that the API announces, one or several as "id left reset_in
--- limit", and opens until those are over that have no call left.
-local function note_budget(b, left, reset_in, limit, several)
-  local known, all, ends = {}, {}, 0
-  for _, w in ipairs(announced(b)) do
-    known[w.id] = w
-  end
-  local function note(id, left, reset_in, limit)
-    local reset = now + math.min(reset_in, math.max(MAX_COOLDOWN, LONGEST_WINDOW))
-    local w = note_window(b, known[id], left, reset, limit)
-    if w then
-      w.id, all[#all + 1] = id, w
-    end
-    known[id] = nil
-  end
-  if several == '' then
-    note(UNNAMED, left, reset_in, limit > 0 and limit or b.windows == '' and b.budget_limit or 0)
-  end
-  for id, left, reset_in, limit in string.gmatch(several, '(%S+) (%d+) (%d+) (%d+)') do
-    note(id, number(left), number(reset_in), number(limit))
-  end
-  for _, w in pairs(known) do -- the call counts in these, too
-    b.dirty = true
-    if w.reset > now then
-      w.left = math.max(0, w.left - 1)
-      all[#all + 1] = w
-    end
-  end
-  if #all > 0 or b.metered > 0 then
-    keep_windows(b, all)
-  end
-  if #all == 0 and limit > 0 and limit ~= b.budget_limit then
-    b.budget_limit, b.dirty = limit, true
-  end
-  for _, w in ipairs(all) do
-    ends = w.left < 1 and math.max(ends, w.reset) or ends
-  end
-  if ends > 0 then
-    open(b, 'budget', hinted(ends - now))
-  end
+  return reply(result, parent, child, name, table.concat({ table.concat(facts), int(in_flight(parent)),
+    int(child and in_flight(child) or 0), int(capacity), told or '' }, ' '), true)
 end

@@ -1,7 +1,7 @@
 -- named: what the script itself takes, by name.
 
 local named = {}
-for i = 11, #ARGV, 2 do
+for i = 8, #ARGV, 2 do
   named[ARGV[i]] = ARGV[i + 1]
 end
 

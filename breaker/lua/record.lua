@@ -1,5 +1,5 @@
 -- record: a breaker in Redis. read_breakers returns what is stored, finish writes what the
--- script has changed.
+-- script has changed. No file has rules: those are in breaker/internal/policy.
 
 local EVENTS_LIMIT = 1000     -- transitions kept
 local INCIDENTS_LIMIT = 200   -- incidents kept
@@ -8,31 +8,41 @@ local KEY_KEPT = 604800000    -- ms that a key's history is kept: 7 days
 local IDLE_AFTER = 3600000    -- ms after which a key without calls is forgotten
 local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 
--- The fields of the hash and of the record, in the order a person reads them.
--- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
--- are counted because the budget is low; quiet_since since when the level of a CLOSED
--- breaker has not fallen; permanent is 1 if credentials were refused that only a person can renew,
--- credentials identifies those that were refused last, missing is 1 if none could be obtained;
--- streak_… are the calls in a row that count for an outage, of which streak_limit open, or the keys
--- in a row that were refused (of 429); outage is
--- what the last one consisted of, outage_id the generation of its opening and outage_jobs those
--- whose calls reopened in slow start; spaced and pace_… are of a limiter that spaces calls, see pace.lua;
--- learned_cap is how many calls may be in flight; guess_after is of keys.lua, hinted_at when the first hint opened that teaches nothing.
-local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token',
-  'streak_of', 'streak_jobs', 'outage', 'outage_jobs', 'credentials', 'windows', 'learner' }
-local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
+-- The fields of the hash and of the record, in the order a person reads them; policy.State has what they mean.
+-- Instances are sent all but some. write is the id of the last swap, step counts swaps and leases.
+local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'streak_of', 'outage',
+  'credentials', 'windows', 'learner', 'probe_token', 'streak_jobs', 'outage_jobs', 'write' }
+local TEXTS_SHARED = #TEXTS - 4
+local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_id',
-  'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
--- Of a learned limit, see learn.lua: instances need the first ones. Only stored once there is one.
-local LEARNED, LEARNED_SHARED = { 'learned_since', 'learned_step', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
+  'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
+-- Of a learned limit: instances need the first ones. Only stored once there is one.
+local LEARNED, LEARNED_SHARED = { 'learned_since', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
   'round_calm', 'refused_at', 'confirming', 'learned_gap', 'learned_length', 'learned_careful', 'learned_enough', 'learned_calm', 'probe_due',
-  'round_doubted', 'guess_since' }, 10
-local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm' } -- by each call
+  'round_doubted', 'guess_since' }, 9
+local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'ramp_ok' } -- by each call
 
+-- plain says that any call may start: instances need not know of the breaker.
+local function plain(b)
+  return b.state == 'CLOSED' and b.failures == 0 and b.streak == 0 and b.ramp == 0 and b.metered == 0 and
+    b.learned_cap == 0 and b.learned_since == 0 and b.forced == ''
+end
 
--- read returns one breaker as a table. b.dirty says that it must be written even
--- if the script changes nothing.
+-- until_reset says that an operator opened it without an end.
+local function until_reset(b)
+  return b.state == 'OPEN' and b.open_until == 0 and b.cause == 'manual'
+end
+
+-- took_part adds the calling instance to the incident, which names 50.
+local function took_part(b)
+  local _, commas = string.gsub(b.instances, ',', ',')
+  if b.state ~= 'CLOSED' and INSTANCE ~= '' and commas < 49 and not string.find(',' .. b.instances .. ',', ',' .. CALLER .. ',', 1, true) then
+    b.instances = b.instances == '' and CALLER or b.instances .. ',' .. CALLER
+  end
+end
+
+-- read returns one breaker as a table. b.due says that time, or a loss, has changed it: the rules must be asked.
 local function read(name, places, listed)
   local stored = {}
   local flat = redis.call('HGETALL', KEYS[places.hash])
@@ -55,24 +65,11 @@ local function read(name, places, listed)
     b.state = 'CLOSED' -- also a lost hash
   end
   version = math.max(version, b.revision, b.generation)
-  repair_instants(b)
-  fall_back(b)
-  if b.forced ~= '' and b.forced_until > 0 and now >= b.forced_until then
-    b.forced, b.forced_until, b.reason, b.tripped_by, b.dirty = '', 0, '', '', true
-  end
   if plain(b) == (listed and true or false) then
-    b.dirty = true -- one of both was lost, and instances mirror a wrong state
-    local was = listed and cjson.decode(listed)
-    if was and (was.state == 'OPEN' or was.state == 'HALF_OPEN') then
-      -- Its incident is over: publish that.
-      b.incident, b.instances, b.incident_cause = was.incident or '', was.instances or '', was.incident_cause or ''
-      for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled', 'permanent' }) do
-        b[field] = was[field] or 0
-      end
-      b.opened = { was.reason or '', was.tripped_by or '' }
-      b.event = { from = was.state, cause = 'lost' }
-    end
+    b.lost = listed or '{}' -- one of both was lost, and instances mirror a wrong state
   end
+  b.due = b.lost or b.updated_at > now and not plain(b) or math.max(b.round_started, b.round_anchor, b.refused_at) > now_us or
+    b.forced ~= '' and b.forced_until > 0 and now >= b.forced_until
   return b
 end
 
@@ -97,20 +94,6 @@ local function prepare()
   redis.call('ZREM', REPORTS, '')
 end
 
--- clear_learned forgets what is learned.
-local function clear_learned(b)
-  if b.confirming > 0 then
-    b.ramp = 0
-  end
-  for _, field in ipairs(LEARNED) do
-    b[field] = 0
-  end
-  b.learned_cap, b.guess_after, b.hinted_at, b.learner = 0, 0, 0, ''
-  prepare()
-  redis.call('HDEL', b.hash_key, unpack(LEARNED))
-  b.dirty = true
-end
-
 -- first_time reports whether this report has not been counted yet: clients resend a command
 -- whose reply was lost.
 local function first_time(id)
@@ -126,11 +109,12 @@ local function first_time(id)
   return true
 end
 
-local function record(b)
+-- record is the breaker as JSON: all of it, or what instances are sent.
+local function record(b, all)
   local out = { '"name":' .. cjson.encode(b.name) }
-  for _, field in ipairs(TEXTS) do
-    if b[field] ~= '' and field ~= 'probe_token' and field ~= 'streak_jobs' and field ~= 'outage_jobs' then
-      out[#out + 1] = '"' .. field .. '":' .. cjson.encode(b[field])
+  for i = 1, all and #TEXTS or TEXTS_SHARED do
+    if b[TEXTS[i]] ~= '' then
+      out[#out + 1] = '"' .. TEXTS[i] .. '":' .. cjson.encode(b[TEXTS[i]])
     end
   end
   for _, field in ipairs(NUMBERS) do
@@ -138,24 +122,15 @@ local function record(b)
       out[#out + 1] = '"' .. field .. '":' .. int(b[field])
     end
   end
-  for i = 1, b.learned_since > 0 and LEARNED_SHARED or 0 do
+  for i = 1, all and #LEARNED or b.learned_since > 0 and LEARNED_SHARED or 0 do
     if b[LEARNED[i]] ~= 0 then
       out[#out + 1] = '"' .. LEARNED[i] .. '":' .. int(b[LEARNED[i]])
     end
   end
+  if all and b.lost then
+    out[#out + 1] = '"lost":' .. b.lost
+  end
   return '{' .. table.concat(out, ',') .. '}'
-end
-
-local function event(b)
-  local cause = b.event.cause
-  local reason = (cause == 'manual' or cause == 'forced' or cause == 'credentials') and b.reason or ''
-  return json({
-    'at', math.floor(now), 'name', b.name, 'key', b.key or '', 'from', b.event.from, 'to', b.state,
-    'cause', cause, 'incident', b.incident, 'by', CALLER, 'reason', reason,
-    'generation', b.generation, 'previous', transitioned, 'failures', b.failures,
-    'opened_at', b.opened_at, 'open_until', b.open_until, 'probes', b.probes, 'wasted', b.wasted,
-    'rescheduled', b.rescheduled, 'permanent', b.permanent, 'incident_cause', b.incident_cause,
-  })
 end
 
 -- push prepends an entry to a capped list of the breaker.
@@ -220,30 +195,43 @@ local function write_stamp(id)
   redis.call('SET', STAMP, int(version) .. ' ' .. int(capacity) .. ' ' .. id)
 end
 
--- write stores and publishes the breaker as one revision, and a transition as
--- a generation. Neither is ever below TIME, so that what was issued before the
--- keys were lost stays older than what comes after.
-local function write(b)
+-- write stores and publishes the breaker as one revision, and a transition, an entry of the history in JSON, as
+-- a generation. Neither is ever below TIME, so that what was issued before the keys were lost stays older than what
+-- comes after. ended is the incident that is over. A note is an entry of the history alone.
+local function write(b, event, ended, note)
   prepare()
+  local function entry(fields, text)
+    return string.sub(json(fields), 1, -2) .. ',' .. string.sub(text, 2)
+  end
+  local function happened_as(generation)
+    return entry({ 'at', math.floor(now), 'name', b.name, 'key', b.key or '', 'incident', b.incident, 'by', CALLER,
+      'generation', generation, 'previous', transitioned }, event)
+  end
+  if note then
+    push(b, b.history_key, happened_as(b.generation), EVENTS_LIMIT)
+    return
+  end
   b.revision = math.max(version + 1, now_us)
   version = b.revision
-  b.updated_at = math.floor(now)
+  if now > b.updated_at then
+    b.updated_at = math.floor(now) -- else the rules repair instants first
+  end
   local happened, before = 'null', transitioned
-  if b.event then
+  if event then
     b.generation = b.revision
     if b.state == 'OPEN' and b.incident == '' then
       b.incident = b.name .. '-' .. int(b.generation)
     end
-    happened = event(b)
+    happened = happened_as(b.generation)
     transitioned = b.generation
     push(b, b.history_key, happened, EVENTS_LIMIT)
     redis.call('LPUSH', EVENTS, happened)
     redis.call('LTRIM', EVENTS, '0', int(EVENTS_LIMIT - 1))
-    if b.state == 'CLOSED' then
+    if ended then
       if b.incident ~= '' then
-        push(b, b.incidents_key, incident(b, math.floor(now), b.event.cause), INCIDENTS_LIMIT)
+        push(b, b.incidents_key, entry({ 'id', b.incident, 'name', b.name, 'ended', math.floor(now) }, ended), INCIDENTS_LIMIT)
       end
-      end_incident(b)
+      b.incident = ''
     end
   end
   local fields = {}
@@ -251,15 +239,16 @@ local function write(b)
     fields[#fields + 1] = field
     fields[#fields + 1] = b[field]
   end
-  for _, field in ipairs(NUMBERS) do
-    fields[#fields + 1] = field
-    fields[#fields + 1] = int(b[field])
-  end
-  for _, field in ipairs(b.learned_since > 0 and LEARNED or {}) do
-    fields[#fields + 1] = field
-    fields[#fields + 1] = int(b[field])
+  for _, list in ipairs({ NUMBERS, b.learned_since > 0 and LEARNED or {} }) do
+    for _, field in ipairs(list) do
+      fields[#fields + 1] = field
+      fields[#fields + 1] = int(b[field])
+    end
   end
   redis.call('HSET', b.hash_key, unpack(fields))
+  if b.learned_since == 0 then
+    redis.call('HDEL', b.hash_key, unpack(LEARNED))
+  end
   local entry = record(b)
   b.written = entry
   if plain(b) then
@@ -275,10 +264,10 @@ local function write(b)
   redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(id) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
     ',"before":' .. int(before) .. ',"transition":' .. int(transitioned) ..
     ',"record":' .. entry .. ',"event":' .. happened .. '}')
-  if b.event then
+  if event then
     redis.pcall('PUBLISH', string.match(CHANNEL, '^[^:]*') .. ':events', DESTINATION)
   end
-  b.dirty, b.event = false, nil
+  b.dirty, b.lost = false, nil
 end
 
 -- write_counts stores what each call changes, of which no instance needs to know.
@@ -291,16 +280,21 @@ local function write_counts(b)
   redis.call('HSET', b.hash_key, unpack(fields))
 end
 
+-- reply is what a script returns; all: the records are whole, for the rules.
+local function reply(result, parent, child, name, more, all)
+  return table.concat({ result, int(now_us), int(version), name or '', more or '', not all and parent.written or record(parent, all),
+    child and (not all and child.written or record(child, all)) or '' }, '\n')
+end
+
 -- finish writes the changes of the script, if any, and returns the reply. name and more
 -- describe a refusal.
 local function finish(result, parent, child, name, more)
   for _, b in ipairs({ parent, child }) do
-    if b.dirty or b.event or b.counted and now - b.updated_at > 300000 then
+    if b.dirty or b.counted and now - b.updated_at > 300000 then
       write(b)
     elseif b.counted then
       write_counts(b)
     end
   end
-  return table.concat({ result, int(now_us), int(version), name or '', more or '', parent.written or record(parent),
-    child and (child.written or record(child)) or '' }, '\n')
+  return reply(result, parent, child, name, more)
 end

@@ -2,14 +2,14 @@
 -- most, or (with 0 ms) that it has ended. This is also the maintenance: it forgets idle
 -- keys, and repairs the list of changes if that was lost alone, in parts.
 --
--- KEYS, ARGV 1…10: arguments.lua
--- ARGV  11  calls at once   12  for how long this holds, ms   13  configured caps, as :caps
---       14  configured declared limit, as :rates   15  that of keys, as :key-rates
+-- KEYS, ARGV 1…7: arguments.lua
+-- ARGV  8  calls at once   9  for how long this holds, ms   10  configured caps, as :caps
+--       11  configured declared limit, as :rates   12  that of keys, as :key-rates
 -- Returns {"registered", calls at once of all instances, "1" if the list of changes lacks some: register again}
 
 local RELISTING, RELISTED = ':relisting', '1000' -- breakers that one call puts into the list, about
 
-local calls, valid, own_caps, own_rates, own_key_rates = ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
+local calls, valid, own_caps, own_rates, own_key_rates = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
 
 prepare()
 read_clock()

@@ -1,7 +1,7 @@
 -- release: takes a permit back that made no call. The next probe may start at
 -- once, and declared limits count its cost no more. No transition.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token
 --   more      tokens of further permits of the same kind; cost is that of all then
@@ -31,7 +31,8 @@ for _, b in ipairs({ parent, child }) do
     end
   end
   if mine and b.state == 'HALF_OPEN' and b.probe_token == token then
-    clear_probe(b)
+    b.probe_token, b.probe_by, b.probe_started, b.probe_until, b.probe_after = '', '', 0, 0, 0
+    b.step, b.dirty = b.step + 1, true
     result = 'released'
   end
   if join(b) then

@@ -1,20 +1,20 @@
 -- rescheduled: counts jobs that were deferred because of an incident, also one
 -- that is over.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
--- ARGV  11  id of the incident   12  how many
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
+-- ARGV  8  id of the incident   9  how many
 -- Result
 --   "counted"
 --   "unknown"  there is no such incident (any more)
 
-local id, count = ARGV[11], tonumber(ARGV[12])
+local id, count = ARGV[8], tonumber(ARGV[9])
 
 prepare()
 local parent, child = read_breakers()
 local b = child or parent
 if b.incident == id then
   b.rescheduled = b.rescheduled + count
-  redis.call('HSET', b.hash_key, 'rescheduled', int(b.rescheduled))
+  redis.call('HSET', b.hash_key, 'rescheduled', int(b.rescheduled), 'step', int(b.step + 1))
   if redis.call('HEXISTS', NOTCLOSED, b.name) == 1 then
     redis.call('HSET', NOTCLOSED, b.name, record(b))
   end

@@ -1,15 +1,15 @@
 -- snapshot: what an instance mirrors, read once per second by each: one HMGET
 -- while nothing has changed since its last read.
 --
--- KEYS, ARGV 1…10: arguments.lua
--- ARGV  11  version up to which the instance knows all, '0' for nothing
---       12  '1' if it wants to know the time: it waits for something
---       13  how many breakers at most
+-- KEYS, ARGV 1…7: arguments.lua
+-- ARGV  8  version up to which the instance knows all, '0' for nothing
+--       9  '1' if it wants to know the time: it waits for something
+--       10  how many breakers at most
 -- Returns {"snapshot", now in µs (0 if it does not matter), version, floor,
 --   last transition, capacity, origin, name, revision, record ('' = plainly CLOSED), …},
 --   the breakers changed since, in the order of their revisions
 
-local synced, timed, limit = ARGV[11], ARGV[12] == '1', ARGV[13]
+local synced, timed, limit = ARGV[8], ARGV[9] == '1', ARGV[10]
 
 local about = redis.call('HMGET', NOTCLOSED, VERSION, FLOOR, TRANSITION, CAPACITY, ORIGIN)
 local changed = number(about[1]) ~= tonumber(synced)

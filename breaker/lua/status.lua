@@ -1,23 +1,23 @@
 -- status: reads one breaker in full and does not change it.
 --
--- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- Result "status"; what is added are the windows of the declared limit that instances have
 --   configured, or else by which one asked last, as in rate.lua: "name state name state …"; '' is
 --   none
 
 local parent, child = read_breakers()
 
--- text is the breaker's record with its metered calls in flight and its cap.
+-- text is the breaker's whole record with its metered calls in flight and its cap.
 local function text(b)
   local most = number(string.match(caps, b.key and '%d+$' or '^%d+'))
   if b.learned_cap > 0 and (most == 0 or b.learned_cap < most) then
     most = b.learned_cap
   end
   if most == 0 and b.ramp == 0 and b.metered == 0 then
-    return record(b)
+    return record(b, true)
   end
   local calls = redis.call('ZCOUNT', b.inflight_key, '(' .. int(math.floor(now)), '+inf')
-  return string.sub(record(b), 1, -2) .. ',"in_flight":' .. int(calls) .. ',"cap":' .. int(most) .. '}'
+  return string.sub(record(b, true), 1, -2) .. ',"in_flight":' .. int(calls) .. ',"cap":' .. int(most) .. '}'
 end
 local limits = read_limits(child or parent)
 local configured = redis.call('HGET', NOTCLOSED, child and KEY_RATES or RATES) or ''

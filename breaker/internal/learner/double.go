@@ -2,7 +2,7 @@ package learner
 
 import "math"
 
-// Double is a breaker and its meter without Redis: what lua/learn.lua does with the numbers of a Meter. Tests
+// Double is a breaker and its meter without Redis: what lua/learn.lua and package policy do with the numbers of a Meter. Tests
 // play limits with it in virtual time, and hold it against the scripts.
 type Double struct {
 	Cooldown float64 // s
@@ -20,8 +20,8 @@ type Double struct {
 }
 
 const (
-	late        = 2       // s: LATE of lua/learn.lua
-	refusedPart = 1. / 32 // REFUSED_PART of it
+	late        = 2       // s: late of package policy
+	refusedPart = 1. / 32 // as refusedPart there
 )
 
 type state int
@@ -100,6 +100,9 @@ func (d *Double) open(now, until float64) {
 
 // Known is what is known of the limit, and the numbers of the meter.
 func (d *Double) Known() (State, Meter) { return d.known, d.meter }
+
+// Round takes the numbers of a pace as the scripts have rounded them.
+func (d *Double) Round(p Pace) { d.known.Pace.Fast, d.known.Pace.Slow, d.known.Pace.Length = p.Fast, p.Slow, p.Length }
 
 // Closed says that calls may start as the meter allows.
 func (d *Double) Closed() bool { return d.state == closed }

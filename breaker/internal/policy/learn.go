@@ -1,0 +1,207 @@
+package policy
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+
+	"github.com/tidegate/tidegate/breaker/internal/learner"
+)
+
+const (
+	late        = 2000     // ms after which a probe is late: no caller asked for it
+	refusedPart = 1. / 32  // of a first round that an API refuses at least if its limit, and not demand, made it so long
+	firstHint   = 90000000 // ms, 25 hours: a hint that follows another within that time begins to teach
+)
+
+// told is an event of a limit that is learned; it is decided when the report has been applied.
+type told struct {
+	e       learner.Event
+	refused int64
+}
+
+// learns says that limits of the breaker are learned. An announced budget is better.
+func (b *breaker) learns() bool { return b.o.Learn && b.LearnedSince > 0 && b.Metered == 0 }
+
+// ofALimit says that a cause of an opening is a limit.
+func ofALimit(cause string) bool {
+	switch cause {
+	case "threshold", "hint", "probe", "ramp", "learned":
+		return true
+	}
+	return false
+}
+
+func seconds(us int64) float64 { return float64(us) / 1e6 }
+func micros(s float64) int64   { return int64(math.Round(s * 1e6)) }
+
+// Known is what is known of a limit. What cannot be read is nothing.
+func (l *Learned) Known() (s learner.State) {
+	if l.Learner != "" && (json.Unmarshal([]byte(l.Learner), &s) != nil || !s.Valid()) {
+		return learner.State{}
+	}
+	return s
+}
+
+func (b *breaker) clearLearned() {
+	if b.Confirming > 0 {
+		b.Ramp = 0
+	}
+	b.Learned = Learned{}
+	b.dirty = true
+}
+
+// guesses says that one call alone is to show whether all keys meet a limit.
+func (b *breaker) guesses() bool { return b.Confirming > rampLimit }
+
+func (b *breaker) beginRound(at, used int64) {
+	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.dirty = at, at, used, true
+}
+
+func (b *breaker) beginLearning() {
+	b.LearnedSince, b.dirty = b.ms(), true
+	b.beginRound(b.us, 0)
+}
+
+// askAgain lets one call in when no other is in flight: it confirms the limit.
+func (b *breaker) askAgain(flying int64) {
+	b.Confirming, b.Ramp, b.RampOK, b.ProbeToken, b.dirty = max(1, flying), 1, 0, "", true
+}
+
+// wrongGuess: a limit that all keys meet is none. That costs 32 times as long as it took, at most a cooldown, and at
+// least a minute. Three guesses may follow each other, the next ones wait until that time has passed: wrong guesses
+// take at most 3 % of the time.
+func (b *breaker) wrongGuess() {
+	began, after := b.GuessSince, b.GuessAfter
+	b.Confirming, b.ProbeToken, b.GuessSince = 0, "", 0
+	b.Ramp, b.RampOK, b.dirty = one(b.slowStartEnd() > 1), 0, true
+	if b.LearnedSince == began {
+		b.clearLearned() // the guess was all that there was
+	}
+	cost := max(60000, 32*min(b.now-float64(began), b.cooldown()))
+	b.GuessAfter = int64(math.Floor(max(float64(after), b.now-2*cost) + cost))
+}
+
+func (b *breaker) tell(kind learner.Kind, others, refused, sent int64) *learner.Event {
+	b.told = &told{learner.Event{Kind: kind, Now: seconds(b.us), Sent: seconds(sent), Others: int(others)}, refused}
+	return &b.told.e
+}
+
+// counted is an event that the meter tells: kind, calls in flight, refusals in a row, when it was sent.
+func (b *breaker) counted(text string) {
+	words := strings.Split(text, ":")
+	switch {
+	case len(words) != 4 || !b.learns() || b.State.State != Closed || b.told != nil:
+	case words[0] == "none": // none was met for longer than any window, or the API accepts any pace
+		b.clearLearned()
+	default:
+		b.tell(learner.Kind(words[0]), number(words[1]), number(words[2]), number(words[3]))
+	}
+}
+
+// accepted applies an accepted call of a CLOSED breaker, beside others, which the meter has counted unless it is the one
+// that confirms. It returns false if a slow start does not count it.
+func (b *breaker) accepted(e *Event, others int64) bool {
+	if b.Confirming > 0 && b.ProbeToken == e.Permit {
+		if !b.guesses() {
+			b.tell(learner.Confirmed, others, b.Failures, e.Sent)
+			return false
+		}
+		b.wrongGuess()
+		if b.LearnedSince > 0 && e.Sent >= b.RoundStarted {
+			b.RoundUsed, b.RoundTotal = b.RoundUsed+1, b.RoundTotal+1
+		}
+	}
+	if b.Confirming == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
+		b.tell(learner.Unrefused, 0, b.Failures, 0)
+	}
+	return b.Confirming == 0
+}
+
+// doubt notes that a hint may be of a call that is refused for its own sake.
+func (b *breaker) doubt(e *Event) {
+	if e.Doubt && e.Hint > 0 && b.LearnedSince > 0 {
+		b.RoundDoubted = 1
+	}
+}
+
+// limitedWhileLearning is a refusal in CLOSED while a limit is learned.
+func (b *breaker) limitedWhileLearning(e *Event, others int64) {
+	b.Failures, b.LastFailure, b.dirty = b.Failures+1, b.ms(), true
+	switch {
+	case b.Confirming == 0:
+		b.tell(learner.Refused, others, b.Failures, e.Sent)
+	case b.ProbeToken == e.Permit || others == 0 && b.Failures > 1:
+		b.RefusedAt = b.us
+		if e.Sent > 0 {
+			b.RefusedAt = e.Sent
+		}
+		b.tell(learner.Dry, others, b.Failures, e.Sent)
+	case others > 0 && b.ProbeToken == "" && b.Confirming <= rampLimit:
+		b.Confirming = min(b.Confirming, others)
+	}
+}
+
+// openedByLimit begins to learn, or goes on, when a refusal has opened.
+func (b *breaker) openedByLimit(e *Event) {
+	b.doubt(e)
+	if b.LearnedSince == 0 && !e.Doubt && (b.Cause != "hint" || b.BudgetLimit == 0 && b.HintedAt > 0 && b.now-float64(b.HintedAt) < firstHint) {
+		b.beginLearning()
+	} else if b.Cause == "hint" {
+		b.HintedAt = b.ms()
+	}
+	b.RefusedAt = b.us
+	if b.LearnedSince > 0 {
+		b.clearPace() // what is learned spaces calls
+	}
+}
+
+// decide applies what was told to what is learned.
+func (b *breaker) decide() {
+	t := b.told
+	b.told = nil
+	if t == nil || b.LearnedSince == 0 || b.Forced != "" || b.Metered > 0 {
+		return
+	}
+	known := b.Known()
+	m := learner.Meter{
+		Round: seconds(b.RoundStarted), Anchor: seconds(b.RoundAnchor), Used: float64(b.RoundUsed), Total: float64(b.RoundTotal),
+		Paced: int(b.RoundPaced), Calm: int(b.RoundCalm), Refused: int(t.refused), LastNo: seconds(b.RefusedAt),
+		Room: int(b.Ramp), Confirm: int(b.Confirming),
+	}
+	cooldown := b.o.Cooldown / 1000
+	next, after, pause := known.Next(m, t.e, cooldown)
+	text, err := json.Marshal(next)
+	if err != nil || pause > 0 && (b.State.State == HalfOpen && b.ProbeToken != "" || b.State.State == Closed && b.Failures == 0) {
+		return
+	}
+	b.Learner, b.dirty = string(text), true
+	g := next.Gate(cooldown)
+	b.LearnedGap, b.LearnedLength, b.LearnedCap = micros(g.Gap), micros(g.Length), int64(g.Most)
+	b.LearnedCareful, b.LearnedEnough, b.LearnedCalm = int64(g.Careful), int64(g.Enough), int64(g.CalmEnough)
+	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.RoundTotal = micros(after.Round), micros(after.Anchor), int64(math.Round(after.Used)), int64(math.Round(after.Total))
+	b.RoundPaced, b.RoundCalm, b.RefusedAt = int64(after.Paced), int64(after.Calm), micros(after.LastNo)
+	if b.State.State == Closed && t.e.Kind != learner.Recovered && after.Refused != m.Refused {
+		b.Failures = int64(after.Refused)
+	}
+	if after.Room != m.Room {
+		b.Ramp, b.RampOK = int64(after.Room), 0
+	}
+	if after.Confirm != m.Confirm {
+		if b.Confirming, b.ProbeToken = int64(after.Confirm), ""; b.Confirming > 0 {
+			b.Ramp, b.RampOK = 1, 0
+		}
+	}
+	if pause <= 0 {
+		return
+	}
+	wait, cause := math.Ceil(pause*1000), "learned"
+	if next.Pace.Stage == learner.Unmeasured {
+		if cause = "threshold"; b.State.State != Closed {
+			cause = "probe"
+			b.raiseLevel()
+			wait = max(wait, b.cooldown())
+		}
+	}
+	b.open(cause, wait)
+}

@@ -1,0 +1,269 @@
+package policy
+
+import (
+	"math"
+
+	"github.com/tidegate/tidegate/breaker/internal/learner"
+)
+
+// report is the report of a call in a turn.
+type report struct {
+	*Event
+	parent, child, owner *breaker // owner of the limit
+}
+
+// apply applies the outcome to the breakers that it concerns, and counts it for an outage.
+func (r *report) apply() {
+	ofKeys := r.child != nil && r.Kind == Limited && r.Scope == "" && r.Generation >= r.parent.Generation && r.parent.ofAllKeys(r.child, r.Event)
+	r.owner = r.parent
+	if r.child != nil && r.Scope != "global" && !ofKeys {
+		r.owner = r.child
+	}
+	r.applyTo(r.parent, r.Metered)
+	if r.child != nil {
+		r.applyTo(r.child, r.KeyMetered)
+	}
+	switch {
+	case r.Outage == "" && !r.Uncalled && !r.Known:
+		r.endStreaks()
+	case r.Outage != "" && !r.Known:
+		// 5xx is of the destination. A 401 or 403 may be of the key alone, until other keys get it too.
+		ofKey := r.child != nil && r.Outage != "down"
+		if ofKey && r.child.counts() && r.child.countOutage(r.Event) {
+			r.parent.dirty = r.parent.dirty || r.parent.Streak > 0
+			r.parent.clearStreak()
+		} else if r.parent.counts() && !(ofKey && r.child.probed) {
+			r.parent.countOutage(r.Event)
+		}
+	}
+}
+
+// counts says that the report met a CLOSED breaker, which still is.
+func (b *breaker) counts() bool { return b.closed && b.State.State == Closed }
+
+func (r *report) endStreaks() {
+	for _, b := range []*breaker{r.parent, r.child} {
+		if b == nil || !b.counts() || b.Streak == 0 {
+			continue
+		}
+		goesOn := r.Kind == Failed || r.Kind == Neutral || r.Kind == Limited && b.StreakOf == "429" && r.Scope != "global" ||
+			b.guesses() && b.ProbeToken != r.Permit // it began before the guess
+		if !goesOn {
+			b.clearStreak()
+			b.dirty = true
+		}
+	}
+}
+
+func (r *report) applyTo(b *breaker, metered bool) {
+	if b.Forced == "closed" {
+		return
+	}
+	others := b.inFlight - one(metered)
+	if r.Kind == Neutral && r.Doubt && b.learns() {
+		b.tell(learner.Own, others, b.Failures, 0)
+	}
+	b.closed, b.probed = b.State.State == Closed, b.State.State == HalfOpen && b.ProbeToken == r.Permit
+	if b.probed {
+		b.tookPart()
+	}
+	if b.closed {
+		r.end(b, metered, others)
+		if r.Generation < b.Generation {
+			return
+		}
+	}
+	if !r.rule(b, others) || !r.Announces || b != r.owner || b.State.State != Closed || r.Kind == Limited {
+		return
+	}
+	b.write() // the budget may open it again
+	b.noteBudget(r.Event)
+}
+
+// end counts a call of a CLOSED breaker that has ended.
+func (r *report) end(b *breaker, metered bool, others int64) {
+	current, counts := r.Generation >= b.Generation, true
+	if r.Kind == Succeeded && current && b.learns() && (metered || !r.Known) {
+		counts = b.accepted(r.Event, others)
+	}
+	if b.Metered > 0 && !(r.Announces && b == r.owner) && r.Kind != Neutral && !r.Uncalled && b.BudgetLeft > 0 && (metered || current) && !r.Known {
+		b.spend()
+	}
+	if !metered {
+		return
+	}
+	b.dirty = b.dirty || b.Ramp > 0 || b.Metered > 0 || b.Confirming > 0 // another call may start
+	if b.Ramp > 0 && r.Kind == Succeeded && current && counts {
+		b.grow()
+	} else if b.spaces() && r.Kind == Failed && !r.Busy {
+		b.paceFailed()
+	}
+}
+
+// rule applies the outcome as it concerns the breaker, by where it meets it, and returns false if it was counted before.
+// A limit concerns its owner's breaker; a probe's also that of the destination if the API did not say whose it is.
+func (r *report) rule(b *breaker, others int64) bool {
+	kind, outage := r.Kind, false
+	switch {
+	case kind == Limited && b != r.owner && !(b.probed && r.Scope == ""):
+		kind = Neutral
+	case kind == Unauthorized && b != r.owner && r.Uncalled:
+		kind = Neutral
+	case kind == Unauthorized && b != r.owner:
+		kind = Succeeded // the destination is not at its limit
+	case kind != Limited && kind != Unauthorized && !b.closed && b.Outage != "" && (r.Outage == "down" || r.Outage == b.Outage):
+		outage = true
+	}
+	switch {
+	case b.closed:
+		return r.inClosed(b, kind, others)
+	case b.probed:
+		r.byProbe(b, kind, outage)
+		return true
+	case kind == Limited, outage, kind == Unauthorized && !r.Uncalled:
+		return r.lateRefusal(b)
+	}
+	return false
+}
+
+func (r *report) inClosed(b *breaker, kind Kind, others int64) bool {
+	switch {
+	case kind == Limited && r.Threshold > 0:
+		if r.Known {
+			return false
+		}
+		if b.learns() && r.Hint == 0 {
+			b.limitedWhileLearning(r.Event, others)
+			return true
+		}
+		r.limited(b)
+		if b.o.Learn && b.State.State == Open {
+			b.openedByLimit(r.Event)
+		}
+	case kind == Succeeded && b.Failures > 0:
+		if r.Known {
+			return false
+		}
+		b.Failures, b.dirty = 0, true
+	case kind == Unauthorized && r.Threshold > 0:
+		if r.Known {
+			return false
+		}
+		b.openByCredentials(r.Event)
+	}
+	return true
+}
+
+// limited counts a refusal: here a 429 opens the breaker.
+func (r *report) limited(b *breaker) {
+	b.Failures, b.LastFailure, b.dirty = b.Failures+1, b.ms(), true
+	if b.Ramp == 0 && r.Hint == 0 && b.Failures < r.Threshold {
+		return
+	}
+	if b.paceWasRefused(b.slowStartEnd() <= 1) && r.Hint == 0 {
+		return
+	}
+	cause := "threshold"
+	if b.Ramp > 0 {
+		cause = "ramp"
+	}
+	b.openByResponse(cause, float64(r.Hint), false)
+}
+
+func (r *report) byProbe(b *breaker, kind Kind, outage bool) {
+	switch {
+	case outage:
+		r.refusedProbe(b, func() { b.openByResponse("outage", 0, r.Outage == "down" && !r.Busy) })
+	case kind == Limited:
+		r.limitedProbe(b)
+	case kind == Unauthorized:
+		r.refusedProbe(b, func() {
+			b.Wasted -= one(r.Uncalled)
+			b.openByCredentials(r.Event)
+		})
+	case kind == Succeeded:
+		r.acceptedProbe(b)
+	case kind == Failed:
+		b.retryProbe(0)
+	case kind == Neutral:
+		b.clearProbe()
+	}
+}
+
+// refusedProbe counts a probe that was refused, and lets open open the breaker again.
+func (r *report) refusedProbe(b *breaker, open func()) {
+	b.Wasted++
+	switch {
+	case r.Threshold > 0:
+		b.Probes++
+		open()
+	case b.Cause == "manual":
+		b.close("success") // the operator's time is over
+	default:
+		b.retryProbe(0) // responses to other instances opened it, and decide
+	}
+}
+
+// limitedProbe opens again. A hint counts for at least a second then, and for twice the last one, which was wrong.
+func (r *report) limitedProbe(b *breaker) {
+	sent := 1000 * b.ProbeStarted
+	if b.RefusedAt = 0; b.o.Learn {
+		b.RefusedAt = sent
+	}
+	b.doubt(r.Event)
+	if b.learns() && r.Hint == 0 && r.Threshold > 0 && ofALimit(b.Cause) && (b.LearnedGap > 0 || b.Probes >= 4) {
+		r.refusedProbe(b, func() {
+			b.LastFailure = b.ms()
+			b.clearProbe()
+			b.ProbeAfter = int64(math.Ceil(b.now + probeBackoff))
+			b.tell(learner.Probed, 0, b.Probes, sent)
+		})
+		return
+	}
+	r.refusedProbe(b, func() {
+		hint, least := float64(r.Hint), 0.0
+		if b.Cause == "hint" {
+			least = 2 * float64(b.LastCooldown)
+		}
+		if hint > 0 {
+			hint = max(hint, least, 1000)
+		}
+		b.LastFailure = b.ms()
+		b.openByResponse("probe", hint, false)
+	})
+}
+
+func (r *report) acceptedProbe(b *breaker) {
+	sent, asked, probes, opened := float64(b.ProbeStarted), float64(b.ProbeDue), b.Probes, float64(b.OpenedAt)
+	limit, hinted := ofALimit(b.Cause), b.Cause == "hint"
+	b.close("success")
+	if !b.learns() {
+		return
+	}
+	doubted := b.RoundDoubted > 0
+	b.RoundDoubted = 0
+	if !limit {
+		b.beginRound(int64(1000*sent), 1)
+		return
+	}
+	began := float64(b.RoundStarted) / 1000
+	e := b.tell(learner.Recovered, b.inFlight-one(!b.key && r.Metered || b.key && r.KeyMetered), probes, int64(1000*sent))
+	e.Late = doubted || asked > 0 && sent-asked > max(late, (asked-began)/8) || b.LearnedGap == 0 && sent-opened < refusedPart*(sent-began)
+	e.Hinted = !e.Late && hinted
+}
+
+// lateRefusal is of a call that began before the last transition, or in no CLOSED breaker.
+func (r *report) lateRefusal(b *breaker) bool {
+	if r.Kind == Limited {
+		b.doubt(r.Event)
+	}
+	if r.Known {
+		return false
+	}
+	b.tookPart()
+	b.Wasted, b.dirty = b.Wasted+1, true
+	if b.State.State == Open && r.Kind == Limited && r.Hint > 0 && !b.UntilReset() {
+		b.OpenUntil = max(b.OpenUntil, int64(math.Ceil(b.now+b.hinted(float64(r.Hint)))))
+	}
+	return true
+}

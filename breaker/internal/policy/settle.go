@@ -1,0 +1,93 @@
+package policy
+
+import (
+	"math"
+	"slices"
+)
+
+// settle applies what time has done to what is stored: each turn begins with it.
+func (b *breaker) settle(lost *State) {
+	if b.State.State != Open && b.State.State != HalfOpen {
+		b.State.State = Closed // also a lost hash
+	}
+	b.repair()
+	b.fallBack()
+	if b.Forced != "" && b.ForcedUntil > 0 && b.now >= float64(b.ForcedUntil) {
+		b.Forced, b.ForcedUntil, b.Reason, b.TrippedBy, b.dirty = "", 0, "", "", true
+	}
+	if lost == nil {
+		return
+	}
+	b.dirty = true // instances mirror a wrong state
+	if b.Plain() && (lost.State == Open || lost.State == HalfOpen) {
+		// Its incident is over: publish that.
+		b.Episode.Incident, b.Instances, b.IncidentCause = lost.Episode.Incident, lost.Instances, lost.IncidentCause
+		b.OpenedAt, b.Probes, b.Wasted, b.Rescheduled, b.Permanent = lost.OpenedAt, lost.Probes, lost.Wasted, lost.Rescheduled, lost.Permanent
+		b.opened = [2]string{lost.Reason, lost.TrippedBy}
+		b.moved = &Transition{From: lost.State, Cause: "lost"}
+	}
+}
+
+// repair restores the length of every wait after the clock went back.
+func (b *breaker) repair() {
+	back := float64(b.UpdatedAt) - b.now
+	for _, at := range []*int64{&b.RoundStarted, &b.RoundAnchor, &b.RefusedAt} { // µs, also stored without UpdatedAt
+		was := *at
+		if *at > 0 && back > 0 {
+			*at = max(1, int64(math.Ceil(float64(*at)-1000*back)))
+		}
+		*at = min(*at, b.us)
+		b.dirty = b.dirty || *at != was
+	}
+	if back <= 0 || b.Plain() && float64(b.GuessAfter) <= b.now {
+		return
+	}
+	for _, at := range []*int64{
+		&b.OpenUntil, &b.ProbeStarted, &b.ProbeUntil, &b.ProbeAfter, &b.Metered, &b.BudgetReset, &b.ForcedUntil,
+		&b.PaceFrom, &b.LearnedSince, &b.GuessSince, &b.GuessAfter, &b.HintedAt, &b.ProbeDue,
+	} {
+		if *at > 0 {
+			*at = max(1, int64(math.Ceil(float64(*at)-back)))
+		}
+	}
+	b.Windows = "" // the one that binds stays, and the others are announced again
+	if back > 1000 {
+		*b.forget = true
+	}
+	b.UpdatedAt, b.dirty = b.ms(), true
+}
+
+// due does what an instance that asks for a call finds to be due.
+func (b *breaker) due(e *Event) {
+	switch {
+	case b.Forced == "closed":
+	case b.State.State == Closed:
+		if !b.o.Learn && b.LearnedSince+b.LearnedCap > 0 {
+			b.clearLearned() // learning is off: nothing would raise the limit again
+		}
+		if b.spaces() && (!b.key && e.Rated || b.key && e.KeyRated) {
+			b.clearPace()
+			b.dirty = true
+		}
+		b.nextWindow()
+		if b.Metered > 0 && b.BudgetLeft < 1 {
+			if b.BudgetReset > 0 {
+				b.open("budget", b.hinted(float64(b.BudgetReset)-b.now))
+				return
+			}
+			b.dirty = true // the API says no more, and there is no instant to wait for
+			b.keepWindows(slices.DeleteFunc(b.announced(), func(w window) bool { return w.left < 1 && w.reset == 0 }))
+		}
+	case b.cooled():
+		b.halfOpen()
+	case b.State.State == HalfOpen && b.ProbeToken != "" && b.now >= float64(b.ProbeUntil):
+		b.retryProbe(b.ProbeUntil) // its process has died, or hangs
+	}
+}
+
+// At is a breaker as of an instant: what a reader sees that changes nothing.
+func (s State) At(us int64) State {
+	b := breaker{State: s, turn: &turn{us: us, now: float64(us) / 1000}, forget: new(bool)}
+	b.settle(nil)
+	return b.State
+}

@@ -1,0 +1,107 @@
+-- done: ends a call that changes nothing but what the meter counts. Otherwise the rules decide, and swap.lua stores that.
+--
+-- KEYS, ARGV 1…7 and what is returned: arguments.lua
+-- named
+--   permits     of reports that the rules decide; nothing is changed
+--   permit      its id; a probe's is its token
+--   generation  of the permit: the version that its instance knew
+--   outcome     "success", "failure", or "neutral" (the call said nothing about the API, or was not made)
+--   doubt, outage  as in policy.Event
+--   scope       whose limit the API announces: "user" or "global"
+--   learn       limits are learned of which the API says nothing; sent: when the call began, µs
+--   left, limit calls left, if the API says that, and of a whole window
+--   cap, key_cap  configured calls in flight in the fleet, and of the key
+--   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the
+--               destination and of the key
+--   rates, key_rates, cost, key_cost, at  as in release.lua, of a call that was not made (uncalled), and of one
+--               that has cost true_cost
+--   keep        the call goes on, and its slot stays taken until it is released
+--   next, lease  token of the key's next call, which gets the slot of this one, and its lease, ms
+-- Result
+--   "applied"
+--   "decide"     see metering.lua
+-- What is added to "applied" is "slot" and "key-slot" if this instance waits for a slot that is free now, "next" if the
+-- next call has one, and what the rules are to decide of what was counted, see learn.lua.
+
+local id, generation, outcome = given('permit'), number(named.generation), given('outcome')
+local left, limit = tonumber(named.left), number(named.limit)
+
+prepare()
+local parent, child = read_breakers()
+if given('permits') ~= '' then
+  return decide(parent, child, 'decide', given('permits'))
+end
+local owner = child and given('scope') ~= 'global' and child or parent
+local both = { parent, child }
+
+-- quiet says that the outcome changes nothing of the breaker but what the meter counts.
+local function quiet(b)
+  if b.due or given('doubt') ~= '' and learn.on(b) then
+    return false
+  elseif b.forced == 'closed' then
+    return true
+  elseif b.state ~= 'CLOSED' then
+    return not (b.state == 'HALF_OPEN' and b.probe_token == id) and given('outage') == ''
+  elseif b.confirming > 0 and b.probe_token == id then
+    return false
+  elseif outcome == 'neutral' then
+    return true
+  elseif given('outage') ~= '' or b.metered > 0 or b.pace > 0 then
+    return false
+  elseif left and b == owner and generation >= b.generation and (left <= low() or limit > 0 and limit ~= b.budget_limit) then
+    return false
+  end
+  return outcome == 'failure' or generation < b.generation or b.failures == 0 and b.streak == 0
+end
+
+if (given('uncalled') ~= '' or named.true_cost) and first_time(id .. ' cost') then
+  correct_taken(parent, child, named.true_cost and number(named.true_cost) or 0)
+end
+local all_quiet = given('uncalled') == '' and quiet(parent) and (not child or quiet(child))
+for _, b in ipairs(both) do
+  b.metered_call = redis.call('ZSCORE', b.inflight_key, id)
+  if outcome == 'success' and b.state == 'CLOSED' and b.forced == '' and generation >= b.generation and learn.on(b) and
+      not (b.confirming > 0 and b.probe_token == id) and (b.metered_call and all_quiet or first_time(id .. b.name)) then
+    learn.accepted(b, number(named.sent), in_flight(b) - (b.metered_call and 1 or 0))
+  end
+end
+if not all_quiet then
+  for _, b in ipairs(both) do
+    if b.counted then
+      write_counts(b)
+    end
+  end
+  return decide(parent, child, 'decide', id, learn.told(parent, child))
+end
+for _, b in ipairs(both) do
+  if given('keep') == '' and not (b.key and named.next) then
+    end_call(b, id)
+  end
+  if b.state == 'CLOSED' and b.forced == '' then
+    join(b)
+    if b.metered_call then
+      b.dirty = b.dirty or limits(b) -- another call may start
+      if b.ramp > 0 and outcome == 'success' and generation >= b.generation and not (learn.on(b) and b.confirming > 0) then
+        b.ramp_ok = b.ramp_ok + 1
+        b.told = b.told or b.ramp_ok >= b.ramp and 'grow' or nil
+      end
+    end
+  end
+end
+-- hand_on gives the key's slot of the call to its next one, and says so. While something else limits calls,
+-- the slot is free instead.
+local function hand_on(next)
+  local inflight = child.inflight_key
+  if not redis.call('ZSCORE', inflight, next) then -- else this report was resent
+    if child.state ~= 'CLOSED' or parent.state ~= 'CLOSED' or learn.on(child) or learn.on(parent) or limits(child) or limits(parent) or
+        not redis.call('ZSCORE', inflight, id) or in_flight(child) > cap(child) then
+      end_call(child, id)
+      return ''
+    end
+    redis.call('ZREM', inflight, id)
+    meter(child, next, number(named.lease))
+  end
+  return 'next '
+end
+return finish('applied', parent, child, '',
+  (child and named.next and hand_on(named.next) or '') .. woken_here(parent, child) .. ' ' .. learn.told(parent, child))
