@@ -113,7 +113,7 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 	was := pair
 	d.pair = pair
 	var effects []policy.Effect
-	counted := map[string]bool{}
+	counted, repeated := map[string]bool{}, false
 	at := 0
 	for _, h := range d.events {
 		e := h.Event
@@ -121,6 +121,7 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 			e.Known, e.Metered, e.KeyMetered = counted[e.Permit], false, false
 			if at < len(known) {
 				has := func(what string) bool { return strings.Contains(known[at], what) }
+				repeated = repeated || has("k")
 				e.Known, e.Metered, e.KeyMetered = e.Known || has("k"), has("m"), has("c")
 			}
 			counted[e.Permit] = true
@@ -164,9 +165,11 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 		}
 		last[of] = e.State
 	}
-	if add := d.increments(was, pair, effects, writes); add != nil {
-		writes = add
-		own = append(own, "counts", "1")
+	if !repeated { // swap.lua takes one that was counted before for a repeated swap
+		if add := d.increments(was, pair, effects, writes); add != nil {
+			writes = add
+			own = append(own, "counts", "1")
+		}
 	}
 	text, err := json.Marshal(writes)
 	return append(own, "write", token(newID()), "writes", string(text)), true, err
