@@ -219,3 +219,17 @@ func TestWhomARefusalConcerns(t *testing.T) {
 		}
 	}
 }
+
+// After the clock went back, the level of the cooldown falls as before.
+func TestLevelFallsAfterTheClockWentBack(t *testing.T) {
+	t.Parallel()
+	const hour = 3600 * second
+	s := closedState()
+	s.Level, s.LastCooldown, s.QuietSince, s.UpdatedAt = 2, 10*second, epoch/1000+hour, epoch/1000+hour
+	p := Pair{Destination: s}
+	p, _ = p.Next(Event{Kind: Limited, Permit: "a", Generation: epoch, Threshold: 9}, epoch, options)
+	p, _ = p.Next(Event{Kind: Limited, Permit: "b", Generation: epoch, Threshold: 9}, epoch+25*second*1000, options)
+	if p.Destination.Level != 0 {
+		t.Errorf("after 25 s of quiet the level is %d, as of a cooldown of 10 s: want 0", p.Destination.Level)
+	}
+}

@@ -11,6 +11,7 @@ func (b *breaker) settle(lost *State) {
 		b.State.State = Closed // also a lost hash
 	}
 	b.repair()
+	b.QuietSince = min(b.QuietSince, b.ms()) // the clock may have gone back
 	b.fallBack()
 	if b.Forced != "" && b.ForcedUntil > 0 && b.now >= float64(b.ForcedUntil) {
 		b.Forced, b.ForcedUntil, b.Reason, b.TrippedBy, b.dirty = "", 0, "", "", true
