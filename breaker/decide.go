@@ -183,11 +183,17 @@ func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writ
 		return nil
 	}
 	var add [2]written
+	failures := [2]int64{was.Destination.Failures, was.Key.Failures}
 	for i, e := range effects {
-		w := &add[0]
+		of := 0
 		if e.OfKey {
-			w = &add[1]
+			of = 1
 		}
+		if e.State.Failures < failures[of] {
+			return nil // a success has reset them
+		}
+		failures[of] = e.State.Failures
+		w := &add[of]
 		w.Key, w.Set = e.OfKey, settings{}
 		for _, f := range writes[i].Set {
 			switch f.name {
@@ -204,11 +210,6 @@ func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writ
 	for i, s := range [...][2]policy.State{{was.Destination, is.Destination}, {was.Key, is.Key}} {
 		if w := add[i]; w.Set != nil {
 			w.Add = map[string]int64{"failures": s[1].Failures - s[0].Failures, "wasted": s[1].Wasted - s[0].Wasted}
-			for _, n := range w.Add {
-				if n < 0 {
-					return nil
-				}
-			}
 			for _, h := range d.events {
 				w.Below = max(w.Below, h.Threshold)
 			}
@@ -408,7 +409,9 @@ func (c caller) options(learn bool) policy.Options {
 
 // resolve decides events; r, if not nil, has whole records that a script has returned.
 func (c *core) resolve(ctx context.Context, key string, r *reply, events ...*happened) (reply, error) {
+	var asked time.Time
 	d := decision{key: key, options: c.caller().options(!c.options.NoLearning), ask: func(s *script, own []any) (reply, error) {
+		asked = c.clock.now()
 		q := c.question(s, key)
 		q.args = append(q.args, own...)
 		if s == swapScript {
@@ -427,6 +430,9 @@ func (c *core) resolve(ctx context.Context, key string, r *reply, events ...*hap
 	defer cancel()
 	err := d.make(ctx)
 	if err == nil {
+		if d.reply.undecided() && !asked.IsZero() { // nothing was to be stored, and the mirror may be older
+			c.observeReply(key, &d.reply, asked, c.clock.now())
+		}
 		c.wakeHere(key, &d.reply)
 	}
 	return d.reply, err
