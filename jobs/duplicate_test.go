@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -124,5 +125,37 @@ func TestDuplicateOfGarbage(t *testing.T) {
 	}
 	if results[2].Err != nil {
 		t.Errorf("the other job: %v", results[2].Err)
+	}
+}
+
+// However many enqueue the same id at once, one of them wins.
+func TestConcurrentDuplicates(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const n = 20
+	var mu sync.Mutex
+	fresh, payloads := 0, map[string]bool{}
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			j, err := b.Enqueue(context.Background(), jobs.New(b.dest, i, jobs.ID(b.dest)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			payloads[string(j.Payload)] = true
+			if !j.Duplicate {
+				fresh++
+			}
+		})
+	}
+	wg.Wait()
+	if fresh != 1 || len(payloads) != 1 {
+		t.Errorf("%d of %d were accepted, and the answers have payloads %v; want one", fresh, n, payloads)
+	}
+	if got := len(b.waiting(b.queue())); got != 1 {
+		t.Errorf("%d jobs wait", got)
 	}
 }

@@ -173,3 +173,47 @@ func TestARunningJobDoesNotExpire(t *testing.T) {
 		t.Errorf("it is %+v", got)
 	}
 }
+
+// A failed or cancelled job whose time is over is not run again.
+func TestRetryOfAnOverdueJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	failed := b.enqueue(jobs.TTL(hour))
+	b.run(failed, store.StateFailed)
+	cancelled := b.enqueue(jobs.TTL(hour))
+	b.must(b.Cancel(context.Background(), cancelled.ID))
+	b.overdue(failed, cancelled)
+	for _, j := range []*jobs.Job{failed, cancelled} {
+		before := b.get(j.ID)
+		r := b.act(jobs.ActionRetry, j.ID)
+		want := fmt.Sprintf("job %s cannot be retried: it is %s and its expires_at has passed", j.ID, before.Status)
+		if r.Done || r.Err == nil || r.Err.Error() != want {
+			t.Errorf("answer %+v, want %s", r, want)
+		}
+		if diff := cmp.Diff(before, b.get(j.ID)); diff != "" {
+			t.Errorf("the job has changed (-before +after):\n%s", diff)
+		}
+	}
+	if got := b.stats().Counts; got[jobs.Expired] != 0 || got[jobs.Failed] != 1 || got[jobs.Cancelled] != 1 {
+		t.Errorf("counts %v: what has ended does not expire", got)
+	}
+}
+
+// A retried job expires when it would have done so.
+func TestRetryKeepsTheExpiry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	job := b.enqueue(jobs.TTL(hour))
+	b.run(job, store.StateFailed)
+	// The sweep passes over what has ended.
+	b.must(b.rdb.ZRem(ctx, store.ExpiryKey(b.queue()), job.ID).Err())
+	b.must(b.Retry(ctx, job.ID))
+	if got := b.get(job.ID); got.ExpiresAt == nil || !got.ExpiresAt.Equal(*job.ExpiresAt) {
+		t.Errorf("expires at %v, want %s", got.ExpiresAt, job.ExpiresAt)
+	}
+	score, err := b.rdb.ZScore(ctx, store.ExpiryKey(b.queue()), job.ID).Result()
+	if err != nil || score != float64(job.ExpiresAt.UnixMilli()) {
+		t.Errorf("among those to expire at %f: %v", score, err)
+	}
+}

@@ -311,3 +311,24 @@ func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
 		t.Error("something is left to be told")
 	}
 }
+
+// A parent that is put off or is to be called again, or was paused, releases nothing
+// and cancels nothing.
+func TestParentThatHasNotEnded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, l := range lives {
+		if l.status.Final() {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			b := benchOn(t, server.Client(t))
+			parent := l.make(b)
+			child := b.enqueue(jobs.After(parent.ID))
+			b.tell(parent)
+			b.wantStatus(child, jobs.Waiting)
+			b.wantStatus(parent, l.status)
+		})
+	}
+}

@@ -249,3 +249,18 @@ func TestDependencyOfAHandlerIsNotTheDestination(t *testing.T) {
 		})
 	}
 }
+
+// The destination's own timeout still counts, also for a job with a longer one.
+func TestTimeoutOfTheDestinationStillCounts(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	for range 3 {
+		b.enqueue(jobs.Path("/slow"), jobs.CallTimeout(time.Hour))
+	}
+	b.run(b.options(), newHTTP(t, publisher.HTTPOptions{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(3),
+		publisher.Timeout(200*time.Millisecond), publisher.Breaker(breaker.Options{OutageThreshold: 3, Cooldown: time.Hour}))
+	redistest.Eventually(t, "the outage is noticed", func() bool {
+		s := b.breaker()
+		return s.State == breaker.Open && s.Cause == breaker.CauseOutage
+	})
+}

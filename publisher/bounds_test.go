@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -73,5 +74,33 @@ func TestExpiryIsExtendedToTheYear9999AtMost(t *testing.T) {
 	}
 	if _, err := json.Marshal(got); err != nil {
 		t.Error(err)
+	}
+}
+
+// "No timeout" as people write it, in every place that takes one.
+func TestOptionsOfAnyLengthWork(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	o := b.options()
+	o.ShutdownTimeout, o.Retention, o.RetentionFailed, o.RecoverSpread = forever, forever, forever, forever
+	started, end := make(chan struct{}), make(chan struct{})
+	stop := b.run(o, func(ctx context.Context, _ *jobs.Job) error {
+		close(started)
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, publisher.Timeout(forever), publisher.Retention(forever), publisher.Breaker(breaker.Options{
+		Cooldown: forever, MaxCooldown: forever,
+	}))
+	j := b.enqueue()
+	signal(t, "the call has started", started)
+	time.AfterFunc(100*time.Millisecond, func() { close(end) })
+	stop() // waits for the call, which is not cut
+	b.want(publisher.Completed)
+	if got := b.get(j.ID); got.Status != jobs.Completed {
+		t.Errorf("it is %s", got.Status)
 	}
 }

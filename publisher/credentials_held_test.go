@@ -377,3 +377,59 @@ func TestRefusedPasswordIsNotHashed(t *testing.T) {
 		})
 	}
 }
+
+// AUTH_TOKEN_FILE is read again when it changes.
+func TestChangedTokenFile(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	api := newGuarded(t, "right")
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old\n")
+	var known []string
+	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, AuthTokenFile: file, OnToken: func(secrets ...string) { known = append(known, secrets...) }})
+	stop := b.runHandler(b.options(), h, rules(time.Hour))
+	held := b.enqueue().ID
+	if e := b.result(held); e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonCredentials {
+		t.Fatalf("%s, %s; want rescheduled, credentials", e.Result, e.Reason)
+	}
+	write("two\nlines\n") // no token: the old one stays
+	write("right\n")
+	if e := b.result(held); e.Result != publisher.Completed {
+		t.Errorf("%s, want completed", e.Result)
+	}
+	if got, want := api.seen(), []string{"Bearer old", "Bearer right"}; !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+	stop()
+	if want := []string{"old", "right"}; !slices.Equal(known, want) {
+		t.Errorf("OnToken got %q, want %q", known, want)
+	}
+}
+
+// Without a breaker that holds them the jobs wait for as long as the token server asks for.
+func TestTokenServerAwayWithoutABreaker(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]breaker.Options{"disabled": {Disabled: true}, "forced closed": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newFixture(t)
+			if !o.Disabled {
+				if _, err := breaker.ForceClosed(t.Context(), b.rdb, b.dest, breaker.ForceOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.run(b.options(), func(context.Context, *jobs.Job) error {
+				return &jobs.UnauthorizedError{Err: errors.New("the token server answered 503"), RetryAfter: time.Hour}
+			}, publisher.Breaker(o))
+			e := b.result(b.enqueue().ID)
+			if wait := time.Until(e.AvailableAt); e.Result != publisher.Rescheduled || wait < 50*time.Minute {
+				t.Errorf("the job is %s for %v", e.Result, wait)
+			}
+		})
+	}
+}

@@ -79,3 +79,39 @@ func TestBacklogDelaysNoOtherDestination(t *testing.T) {
 		t.Errorf("%d of %d jobs of a destination began before the first one of another", n, backlog)
 	}
 }
+
+// A destination whose handlers are slow holds its own slots only.
+func TestSlowDestinationHoldsItsOwnSlotsOnly(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	began, release := make(chan struct{}, 100), make(chan struct{})
+	done := make(chan struct{}, 100)
+	other := b.runBoth(
+		func(context.Context, *jobs.Job) error {
+			began <- struct{}{}
+			<-release
+			return nil
+		},
+		func(context.Context, *jobs.Job) error {
+			done <- struct{}{}
+			return nil
+		})
+	t.Cleanup(func() { close(release) })
+	b.enqueueMany(50)
+	for range 3 {
+		receive(t, began)
+	}
+	for i := range 20 { // more than there are slots
+		if _, err := b.client.Enqueue(t.Context(), jobs.New(other, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		receive(t, done)
+	}
+	select {
+	case <-began:
+		t.Error("a destination with concurrency 3 has begun 4 jobs")
+	default:
+	}
+}

@@ -283,3 +283,18 @@ func TestHTTPUnreachableHostOfOneKey(t *testing.T) {
 		t.Errorf("%+v, called %s", e, a.only(t).Host)
 	}
 }
+
+// As much of an answer is kept as is configured.
+func TestHTTPKeepsLargeAnswers(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, answerWith(http.StatusOK, strings.Repeat("x", 1<<20+5)))
+	for kept, want := range map[int]int{0: 4096, 100: 100, 1 << 20: 1 << 20} {
+		job := aJob(jobs.Request{})
+		if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, ResponseBodyBytes: kept}).Publish(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(job.Response.Body); got != want {
+			t.Errorf("ResponseBodyBytes %d: %d bytes are kept, want %d", kept, got, want)
+		}
+	}
+}

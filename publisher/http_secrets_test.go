@@ -86,3 +86,19 @@ func TestHTTPAnswerThatBreaksOffInASecret(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An error that repeats the call does so without what is secret.
+func TestHTTPErrorsHoldNothingSecretOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	h := newHTTP(t, publisher.HTTPOptions{
+		URL: "http://api.example.com/B0123456789abcdefXYZ?sig=s1gnature", Header: http.Header{"X-Key": {"0wn-cr3dential"}},
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("proxy: %s with %s: %w", r.URL, r.Header.Get("X-Key"), io.ErrUnexpectedEOF)
+		}),
+	})
+	err := h.Publish(t.Context(), keyed(""))
+	const want = "call failed: proxy: http://api.example.com/[redacted]?sig=[redacted] with [redacted]: unexpected EOF"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

@@ -505,6 +505,27 @@ func TestHTTPKeptAnswerIsClean(t *testing.T) {
 	}
 }
 
+// The status has arrived: a body that never ends does not change the outcome.
+func TestHTTPBodyThatNeverEnds(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]string{"200 OK": "", "500 Oops": "answered 500 Internal Server Error"} {
+		url := rawServer(t, func(c net.Conn, _, _ int) bool {
+			_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 100\r\n\r\npart")
+			_, _ = c.Read(make([]byte, 1)) // until the client hangs up
+			return false
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		job := aJob(jobs.Request{})
+		if got := errorText(newHTTP(t, publisher.HTTPOptions{URL: url}).Publish(ctx, job)); got != want {
+			t.Errorf("%s: error %q, want %q", status, got, want)
+		}
+		if job.Response == nil || job.Response.Body != "part" {
+			t.Errorf("%s: response %+v", status, job.Response)
+		}
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""

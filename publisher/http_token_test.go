@@ -112,3 +112,22 @@ func TestHTTPTokenChangesDuringACall(t *testing.T) {
 		t.Errorf("called with %q, then %q", first, second)
 	}
 }
+
+// Without a token that can be sent there is no call, and no retry would help.
+func TestHTTPKeyWithoutToken(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil)
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: "plain", Tokens: perKey})
+	for key, want := range map[string]string{
+		"dave":  `no token for key "dave" of destination shop: add it, then: tidegate retry 0199`,
+		"empty": `no token for key "empty" of destination shop: add it, then: tidegate retry 0199`,
+		"break": `the token for key "break" of destination shop holds a space, a line break or a character that is not ASCII: give the token alone, on one line, then: tidegate retry 0199`,
+	} {
+		job := keyed(key)
+		job.ID = "0199"
+		wantPermanent(t, key, h.Publish(t.Context(), job), want)
+	}
+	if n := len(a.requests()); n != 0 {
+		t.Errorf("%d calls, want none", n)
+	}
+}

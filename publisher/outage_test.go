@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -258,5 +259,25 @@ func TestDecidedAnswersAreNoOutage(t *testing.T) {
 				t.Errorf("the breaker is %s: %s", s.State, s.Cause)
 			}
 		})
+	}
+}
+
+// A job is deferred by outages so often as it says, and then fails.
+func TestOutageDefersAtMostMaxReschedules(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
+	a.serve(b, 1, breaker.Options{Cooldown: time.Millisecond, OutageThreshold: 1})
+	if j := b.waitStatus(b.enqueue(jobs.MaxReschedules(2)).ID, jobs.Failed); j.LastError != "max reschedules (2) exceeded" || a.refused.Load() != 3 {
+		t.Errorf("failed with %q after %d calls", j.LastError, a.refused.Load())
+	}
+	// The most of its 100 reschedules are behind it.
+	last := b.enqueue(jobs.Delay(time.Hour)).ID
+	if err := b.rdb.HSet(t.Context(), store.TaskKey(b.queue(), last), store.FieldOutage, 98).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.makeDue(last)
+	if j := b.waitStatus(last, jobs.Failed); j.LastError != "max reschedules (100) exceeded" {
+		t.Errorf("failed with %q", j.LastError)
 	}
 }

@@ -222,13 +222,18 @@ func TestHeartbeatExpiresMany(t *testing.T) {
 // A running Server expires jobs within a beat, and with a closed gate too.
 func TestServerExpires(t *testing.T) {
 	t.Parallel()
-	for _, closed := range []bool{false, true} {
-		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
+	for _, state := range []string{"open", "gate closed", "destination paused"} {
+		t.Run(state, func(t *testing.T) {
 			t.Parallel()
 			s := realQueue(t)
 			g := &fakeGate{}
-			if closed {
+			switch state {
+			case "gate closed":
 				g.held = make(chan struct{})
+			case "destination paused":
+				if _, err := store.PauseQueue(t.Context(), s.rdb, s.queue, "", ""); err != nil {
+					t.Fatal(err)
+				}
 			}
 			c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1, Gate: g})
 			defer c.Finish()
