@@ -2,7 +2,9 @@ package alerts
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +110,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		`{"ok":true,"channel":"` + canary + `"}`, canary,
 	}
 	for i, body := range hostile {
-		for _, status := range []int{200, 302, 404, 429} {
+		for _, status := range []int{0, 200, 302, 404, 429} { // 0: no answer
 			t.Run(fmt.Sprint(i, " with status ", status), func(t *testing.T) {
 				t.Parallel()
 				b := newHarness(t, 0)
@@ -117,6 +119,9 @@ func TestSecretsStaySecret(t *testing.T) {
 					o.Slack.Webhook = strings.TrimSuffix(b.slack.APIURL(), "/api/") + "/services/T0/B0/" + canary
 				})
 				b.line.instead = answer(status, body, "Location", "/services/T0/B0/"+canary, "Retry-After", canary) //nolint:bodyclose // the caller's to close
+				if status == 0 {
+					b.line.instead = func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
+				}
 				b.workers[0].logProblems(t.Context())
 				b.call("shop", breaker.RateLimited(0))
 				for _, at := range []time.Duration{0, 6 * time.Minute, 15 * time.Minute, 25 * time.Hour} {

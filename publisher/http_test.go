@@ -515,9 +515,9 @@ func TestHTTPBodyThatNeverEnds(t *testing.T) {
 			return false
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
 		job := aJob(jobs.Request{})
-		if got := errorText(newHTTP(t, publisher.HTTPOptions{URL: url}).Publish(ctx, job)); got != want {
+		got := errorText(newHTTP(t, publisher.HTTPOptions{URL: url}).Publish(ctx, job))
+		if cancel(); got != want {
 			t.Errorf("%s: error %q, want %q", status, got, want)
 		}
 		if job.Response == nil || job.Response.Body != "part" {
