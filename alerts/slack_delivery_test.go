@@ -186,3 +186,38 @@ func TestContextEnds(t *testing.T) {
 		cancel()
 	}
 }
+
+// Whatever Slack answers about one message, those of other destinations are sent.
+func TestFailedMessageBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"invalid_blocks", "msg_too_long", "brand_new_error"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			b := newHarness(t, 1, withoutPager)
+			first := b.trip("shop")
+			b.play(time.Minute)
+			b.reset("shop")
+			b.line.instead = func(req *http.Request) (*http.Response, error) {
+				// The first destination gets no further message.
+				if err := req.ParseForm(); err != nil {
+					return nil, err
+				}
+				text := req.PostForm.Encode()
+				req.Body = http.NoBody
+				if strings.HasSuffix(req.URL.Path, "chat.postMessage") && strings.Contains(text, first) {
+					return answer(http.StatusOK, `{"ok":false,"error":"`+code+`"}`, "Content-Type", "application/json")(req)
+				}
+				again, err := http.NewRequestWithContext(req.Context(), req.Method, req.URL.String(), strings.NewReader(text))
+				if err != nil {
+					return nil, err
+				}
+				again.Header = req.Header
+				return b.line.next.RoundTrip(again)
+			}
+			b.play(20 * time.Minute)
+			second := b.trip("print")
+			b.play(25 * time.Minute)
+			same(t, "channel", []string{first + ".message", second + ".message"}, b.sent())
+		})
+	}
+}

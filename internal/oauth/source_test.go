@@ -657,3 +657,21 @@ func TestDeadEndpointIsAskedOnce(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The renewal of a worker that is killed is taken over when its lease ends.
+func TestLeaseOfAKilledWorkerEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	r.write(t, map[string]string{"alice": r.fake.Grant("alice")})
+	const held = 500 * time.Millisecond
+	if err := r.rdb.Set(t.Context(), "tidegate:{art}:oauth-lease:alice", "killed", held).Err(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if got := token(t, r.source(t, keyA), "alice"); !r.valid(got) || time.Since(began) < held/2 {
+		t.Errorf("token %q after %s", got, time.Since(began))
+	}
+	if n := r.fake.Renewals("alice"); n != 1 {
+		t.Errorf("%d renewals, want 1", n)
+	}
+}
