@@ -139,7 +139,7 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 	}
 	err = s.sendThread(ctx, what)
 	failure, outside := errors.AsType[*notice.Error](err)
-	s.Retrying, s.RetryingUntil = "", time.Time{}
+	s.Retrying, s.RetryingUntil, s.Blocked = "", time.Time{}, outside && failure.Permanent
 	if outside && !failure.Limited {
 		s.Retrying, s.RetryingUntil = job.ID, s.now.Add(retryAfter(job)+30*time.Second)
 	}

@@ -68,6 +68,8 @@ type record struct {
 	// Retrying is the job that repeats what has failed, until when the others leave that to it.
 	Retrying      string    `json:"retrying,omitempty"`
 	RetryingUntil time.Time `json:"retrying_until,omitzero"`
+	// Blocked is true if what is to be sent fails until an operator changes something.
+	Blocked bool `json:"blocked,omitempty"`
 }
 
 func (s stateStore) recordKey(notifier, subject string) string {

@@ -136,7 +136,7 @@ func (r *record) merge(incidents []breaker.Incident, events []breaker.Event, now
 }
 
 // begin makes a new thread of an incident, or lets it join the last one: if that is not
-// done, was closed for less than its cooldown, or flaps.
+// done, was closed for less than its cooldown, or flaps. It does not wait for a recovery that the service refuses.
 func (r *record) begin(in breaker.Incident) {
 	opened := append(slices.Clone(r.Opened), in.Started)
 	opened = opened[max(0, len(opened)-flapOpenings):]
@@ -144,7 +144,7 @@ func (r *record) begin(in breaker.Incident) {
 		r.Ended = in.Started // its end was not kept; the next incident implies it
 	}
 	flaps := len(opened) == flapOpenings && in.Started.Sub(opened[0]) < flapWithin
-	if r.ID != "" && (!r.Done || flaps || in.Started.Before(r.Ended.Add(min(r.Cooldown, quietAtMost))) || in.Started.Before(r.overAt())) {
+	if r.ID != "" && (!r.Done && !(r.Blocked && r.over(in.Started)) || flaps || in.Started.Before(r.Ended.Add(min(r.Cooldown, quietAtMost))) || in.Started.Before(r.overAt())) {
 		r.Before, r.Openings, r.Done = r.Before.plus(r.Last), r.Openings+1, false
 	} else {
 		*r = record{thread: thread{ID: in.ID, Since: in.Started, Openings: 1}}
