@@ -102,7 +102,9 @@ func (d *Double) open(now, until float64) {
 func (d *Double) Known() (State, Meter) { return d.known, d.meter }
 
 // Round takes the numbers of a pace as the scripts have rounded them.
-func (d *Double) Round(p Pace) { d.known.Pace.Fast, d.known.Pace.Slow, d.known.Pace.Length = p.Fast, p.Slow, p.Length }
+func (d *Double) Round(p Pace) {
+	d.known.Pace.Fast, d.known.Pace.Slow, d.known.Pace.Length = p.Fast, p.Slow, p.Length
+}
 
 // Closed says that calls may start as the meter allows.
 func (d *Double) Closed() bool { return d.state == closed }
