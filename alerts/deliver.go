@@ -137,7 +137,7 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 	if what.Single != nil {
 		return s.sendSingle(ctx, job, what.Single)
 	}
-	err = s.sendThread(ctx, what)
+	err = s.sendThread(ctx, job, what)
 	failure, outside := errors.AsType[*notice.Error](err)
 	s.Retrying, s.RetryingUntil, s.Blocked = "", time.Time{}, outside && failure.Permanent
 	if outside && !failure.Limited {
@@ -157,7 +157,7 @@ func (s *sender) sendSingle(ctx context.Context, job *jobs.Job, x *single) error
 }
 
 // sendThread sends what a notifier has not sent of a subject's thread, in order.
-func (s *sender) sendThread(ctx context.Context, what alertJob) error {
+func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) error {
 	read, err := s.update(ctx, what.Subject, what.Opened)
 	if err != nil || s.ID == "" || s.Done {
 		return err
@@ -167,7 +167,8 @@ func (s *sender) sendThread(ctx context.Context, what alertJob) error {
 		s.Done = true
 		return nil
 	}
-	if err := s.setTimer(ctx, what); err != nil {
+	early, err := s.setTimer(ctx, job, what)
+	if err != nil {
 		return err
 	}
 	send := func(id string, compose func(*situation) *notice.Notice, note func()) error {
@@ -224,20 +225,27 @@ func (s *sender) sendThread(ctx context.Context, what alertJob) error {
 	if err == nil && over {
 		s.Done = notUpdated == nil
 	}
-	return errors.Join(err, notUpdated)
+	if err = errors.Join(err, notUpdated); err == nil && early > 0 {
+		return jobs.Reschedule(early)
+	}
+	return err
 }
 
-// setTimer enqueues the job that sends the next notice at its time.
-func (s *sender) setTimer(ctx context.Context, what alertJob) error {
+// setTimer enqueues the job that sends the next notice at its time. If job is that one, it returns how
+// long that has to wait: clocks differ.
+func (s *sender) setTimer(ctx context.Context, job *jobs.Job, what alertJob) (early time.Duration, err error) {
 	event, at := "quiet", s.overAt()
 	if s.open() {
 		event, at = "page", s.pageAt(s.a.o.OpenTooLong)
 	}
 	if !at.After(s.now) {
-		return nil
+		return 0, nil
 	}
 	id := fmt.Sprintf("%s.%s-%d.%s", s.ID, event, at.Unix(), s.to.Name())
-	return s.a.enqueue(ctx, []trigger{{id, s.to, at, alertJob{Subject: what.Subject}}})
+	if jobID(id) == job.ID {
+		return at.Sub(s.now), nil
+	}
+	return 0, s.a.enqueue(ctx, []trigger{{id, s.to, at, alertJob{Subject: what.Subject}}})
 }
 
 // send sends a notice and saves that, which note records.

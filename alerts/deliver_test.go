@@ -303,3 +303,36 @@ func TestWebhookOnly(t *testing.T) {
 		opened, closed("1 min 10 s"), // the third and the fourth
 	}, b.texts()[before:])
 }
+
+// The first start reports what is open and what ended within the last hour, nothing older.
+func TestIncidentsBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	for after, reported := range map[time.Duration]bool{59 * time.Minute: true, 61 * time.Minute: false} {
+		b := newHarness(t, 1)
+		b.dead = true
+		for day := range 3 {
+			b.play(time.Duration(day) * 24 * time.Hour)
+			b.trip("shop")
+			b.play(time.Duration(day)*24*time.Hour + 10*time.Minute)
+			b.reset("shop")
+		}
+		incidents, err := breaker.Incidents(t.Context(), b.rdb, "shop", 10)
+		if err != nil || len(incidents) != 3 {
+			t.Fatal(incidents, err)
+		}
+		b.play(b.elapsed() + after)
+		b.dead = false
+		b.lookAround()
+		b.settle()
+		last := incidents[2].ID
+		var want []string
+		if reported {
+			want = []string{last + ".message", last + ".recovery-1"}
+		}
+		same(t, fmt.Sprintf("%v after its end", after), want, b.sent())
+		next := b.trip("shop")
+		b.settle()
+		same(t, "with the next one", append(want, next+".message"), b.sent())
+		same(t, "pages", []string(nil), b.paged())
+	}
+}

@@ -2,12 +2,15 @@ package alerts
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // during calls f once, in the middle of the next call of a method of Slack: before it
@@ -111,4 +114,41 @@ func TestLockEnds(t *testing.T) {
 		t.Errorf("the one before has ended the turn: %v", err)
 	}
 	same(t, "value", `"second"`, b.rdb.Get(ctx, "value").Val())
+}
+
+// A full Redis gives locks and keeps what is recorded under them, so people are notified.
+func TestLockOnAFullRedis(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rdb := redistest.Start(t).Client(t)
+	s := stateStore{rdb: rdb, ns: store.DefaultNamespace, log: slog.New(slog.DiscardHandler)}
+	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Set(ctx, "probe", "x", 0).Err(); err == nil {
+		t.Fatal("Redis is not full")
+	}
+	l, err := s.lock(ctx, key("lock", "slack", "shop"), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.extend(ctx); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if err := l.save(ctx, s.recordKey("slack", "shop"), &record{Posted: true}); err != nil {
+		t.Errorf("save: %v", err)
+	}
+	if r, err := s.record(ctx, "slack", "shop"); err != nil || !r.Posted {
+		t.Errorf("the record is %+v, %v", r, err)
+	}
+	for _, want := range []bool{true, false} {
+		if got, err := s.once(ctx, time.Hour, "look", "shop"); err != nil || got != want {
+			t.Errorf("once: %v, %v, want %v", got, err, want)
+		}
+	}
+	for want := 1; want <= 2; want++ {
+		if got, err := s.failed(ctx, "shop", 1, time.Hour); err != nil || got != want {
+			t.Errorf("failed jobs: %d, %v, want %d", got, err, want)
+		}
+	}
 }

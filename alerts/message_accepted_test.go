@@ -2,19 +2,18 @@ package alerts
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // Slack's rules for blocks, as the fake has them, accept all messages: the examples,
 // and what is made of hostile texts.
 func TestSlackAcceptsMessages(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
 	fake := fakeslack.New(fakeslack.Options{})
 	if _, err := fake.Start(""); err != nil {
 		t.Fatal(err)
@@ -40,10 +39,18 @@ func TestSlackAcceptsMessages(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	files, err := filepath.Glob("testdata/*.json")
+	if list := examples(); err != nil || len(files) != len(list) {
+		t.Errorf("%d files of %d messages, %v", len(files), len(list), err)
+	}
 	for _, e := range examples() {
 		post(e.name, e.notice, "S0123ABCD", e.short)
 	}
-	for i, text := range hostileTexts {
+	texts := hostileTexts
+	if testing.Short() { // they take more than two seconds
+		texts = nil
+	}
+	for i, text := range texts {
 		mention := []string{"@ann", "U0123ABCD", ""}[i%3]
 		for j, n := range hostileNotices(composer{publicURL: "https://tidegate.example.com"}, text, text, text, 1000+i, uint(i*1237)) {
 			for _, webhook := range []bool{false, true} {

@@ -223,3 +223,71 @@ func TestPageIsMoved(t *testing.T) {
 		})
 	}
 }
+
+// ALERT_OPEN_TOO_LONG=0: PagerDuty gets nothing.
+func TestPagingSwitchedOff(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1, func(o *setup) { o.OpenTooLong = -1 })
+	id := b.trip("shop")
+	b.play(24 * time.Hour)
+	b.lookAround()
+	b.settle()
+	b.reset("shop")
+	b.play(25 * time.Hour)
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
+	same(t, "waiting", []string(nil), b.waiting())
+	id = b.call("blog", forGood) // Slack's readers learn at once that somebody has to sign in
+	b.play(26 * time.Hour)
+	same(t, "credentials", []string{id + ".message", id + ".page"}, b.sent()[2:])
+	same(t, "calls of PagerDuty", 0, b.pager.Calls())
+}
+
+// The next start has a webhook in place of the token, or the other way round: the incident goes on
+// through what there is.
+func TestTokenExchangedForAWebhook(t *testing.T) {
+	t.Parallel()
+	hook := func(b *harness) func(*setup) {
+		return func(o *setup) { withoutSlack(o); o.Slack.Webhook = b.slack.WebhookURL() }
+	}
+	for _, back := range []bool{false, true} {
+		b := newHarness(t, 0)
+		none := func(*setup) {}
+		first, second := none, hook(b)
+		if back {
+			first, second = second, first
+		}
+		b.worker(withoutPager, first)
+		id := b.trip("shop")
+		b.settle()
+		b.workers = nil
+		b.worker(withoutPager, second)
+		b.play(15 * time.Minute)
+		b.reset("shop")
+		b.play(time.Hour)
+		want := []string{id + ".message", "webhook", "webhook"}
+		if back {
+			want = []string{"webhook", id + ".page", id + ".recovery-1"}
+		}
+		same(t, fmt.Sprintf("channel, back %v", back), want, b.sent())
+		same(t, "waiting", []string(nil), b.waiting())
+	}
+}
+
+// The job of a page runs before its time, as clocks that differ can bring about: the page comes at
+// its time.
+func TestPageRingsTooEarly(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{".slack", ".pagerduty"} {
+		b := newHarness(t, 1)
+		id := b.trip("shop")
+		b.play(15*time.Minute - time.Second)
+		page := b.task(fmt.Sprintf("%s.page-%d%s", id, start.Add(15*time.Minute).Unix(), to))
+		b.run(page)
+		if page.done || page.due.Sub(start) != 15*time.Minute {
+			t.Errorf("page%s: done %v, due +%v", to, page.done, page.due.Sub(start))
+		}
+		b.play(16 * time.Minute)
+		same(t, "channel", []string{id + ".message", id + ".page"}, b.sent())
+		same(t, "pages", []string{"trigger " + id + " +15m0s"}, b.paged())
+	}
+}
