@@ -170,8 +170,8 @@ func (c *core) free(key string) (Permit, bool) {
 // it: a transition that comes between is later than the permit.
 func (c *core) granted(key string, generation uint64, allowed func() bool) (Permit, bool) {
 	id := newID()
-	ok := c.inFlight.add(id, true, key, allowed)
-	return Permit{c: c, id: id, key: key, generation: generation}, ok
+	at, ok := c.inFlight.add(id, true, key, allowed)
+	return Permit{c: c, id: id, slotRef: at, key: key, generation: generation}, ok
 }
 
 // withoutAsking grants a permit while Redis is unavailable.
@@ -315,7 +315,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 	if under {
 		p := have.joined(key, words, until, cost, r.now, r.version)
 		if !p.keyKnown() {
-			c.inFlight.addKey(id, have.known(), key, always)
+			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
 		return one(p, nil)
 	}
@@ -345,7 +345,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 			p.start = received.Add(time.Duration(in) * time.Microsecond)
 		}
 		if !p.known() || key != "" {
-			c.inFlight.add(p.id, !p.known(), key, always)
+			p.slotRef, _ = c.inFlight.add(p.id, !p.known(), key, always)
 		}
 		permits = append(permits, p)
 	}

@@ -1,111 +1,176 @@
 package breaker
 
 import (
+	"math/bits"
+	"runtime"
 	"sync"
 	"time"
 )
 
-// inFlight tracks the permits in use that Redis has not counted: their number and their keys.
-// Once the API says that the budget is low, Redis needs their number.
+// inFlight tracks the permits in use that Redis has not counted: their number, their keys,
+// and whether one has been reported before. Once the API says that the budget is low, Redis
+// needs their number.
 //
-// No clock is read at a call: expire, which runs now and then, notes when it has first seen a
+// It is sharded against contention, since every call passes here twice. For the same reason
+// no clock is read there: expire, which runs now and then, notes when it has first seen a
 // permit.
 type inFlight struct {
 	born time.Time
 
+	shards []callShard
+	mask   uint64 // of the bits of an id that select its shard
+
 	mu       sync.Mutex
-	permits  map[uint64]permitInUse // by id
-	own      int                    // that count for the destination
-	keys     map[string]int
 	sequence uint64 // of the counts that were sent to Redis
 	peak     int
 }
 
-type permitInUse struct {
-	own  bool          // it counts for the destination
-	key  string        // and for this key
-	seen time.Duration // when expire first saw the permit, since inFlight.born; 0 is not yet
+type callShard struct {
+	mu    sync.Mutex
+	out   int
+	slots []callSlot
+	free  []uint32
+	keys  map[string]int
+	_     [40]byte // shards on cache lines of their own
 }
 
-func newInFlight(born time.Time) *inFlight {
-	return &inFlight{born: born, permits: map[uint64]permitInUse{}, keys: map[string]int{}}
+// callSlot holds a permit while it is in use. The epoch changes when the permit is returned,
+// so that a second report of it is recognised.
+type callSlot struct {
+	epoch uint32
+	own   bool          // it counts for the destination
+	key   string        // and for this key
+	seen  time.Duration // when expire first saw the permit, since inFlight.born; 0 is not yet
 }
+
+func (s *callSlot) out() bool { return s.own || s.key != "" }
+
+// slotRef is a permit's place among those in flight.
+type slotRef struct {
+	slot  uint32 // + 1; 0 is none
+	epoch uint32
+}
+
+// newInFlight makes some shards for each CPU, up to 32: there may be a thousand Breakers.
+func newInFlight(born time.Time) *inFlight {
+	n := uint64(1) << bits.Len(uint(min(2*runtime.GOMAXPROCS(0), 16)))
+	return &inFlight{born: born, shards: make([]callShard, n), mask: n - 1}
+}
+
+func (f *inFlight) shard(id uint64) *callShard { return &f.shards[id&f.mask] }
 
 // add adds a permit for the destination (own) and for a key, if allowed, which is called
-// under the lock, returns true: a change of what allowed reads, followed by a count, counts
-// this one.
-func (f *inFlight) add(id uint64, own bool, key string, allowed func() bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// under the shard's lock, returns true: a change of what allowed reads, followed by a count,
+// counts this one.
+func (f *inFlight) add(id uint64, own bool, key string, allowed func() bool) (slotRef, bool) {
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !allowed() {
-		return false
+		return slotRef{}, false
 	}
-	if f.permits[id] = (permitInUse{own: own, key: key}); own {
-		f.own++
+	at := s.takeSlot()
+	s.slots[at].own, s.slots[at].seen = own, 0
+	if own {
+		s.out++
 	}
-	if key != "" {
-		f.keys[key]++
-	}
-	return true
+	s.join(at, key)
+	return slotRef{slot: at + 1, epoch: s.slots[at].epoch}, true
 }
 
-// addKey adds a key to a permit in use, or to one that Redis has counted for the destination
-// (known), if allowed returns true, as in add.
-func (f *inFlight) addKey(id uint64, known bool, key string, allowed func() bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !allowed() {
-		return false
+// takeSlot finds a free slot. s.mu is held.
+func (s *callShard) takeSlot() (at uint32) {
+	if n := len(s.free); n > 0 {
+		at = s.free[n-1]
+		s.free = s.free[:n-1]
+	} else {
+		at = uint32(len(s.slots)) //nolint:gosec // as many as calls at once
+		s.slots = append(s.slots, callSlot{})
 	}
-	if p, ok := f.permits[id]; (ok || known) && p.key == "" {
-		p.key = key
-		f.permits[id] = p
-		f.keys[key]++
+	return at
+}
+
+// join adds a key to the permit of a slot. s.mu is held.
+func (s *callShard) join(at uint32, key string) {
+	if key == "" {
+		return
 	}
-	return true
+	if s.keys == nil {
+		s.keys = map[string]int{}
+	}
+	s.keys[key]++
+	s.slots[at].key = key
 }
 
 // remove removes a permit, and reports whether it was in use.
-func (f *inFlight) remove(id uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	p, ok := f.permits[id]
-	if ok {
-		f.drop(id, p)
+func (f *inFlight) remove(id uint64, at slotRef) bool {
+	if at.slot == 0 {
+		return false
 	}
-	return ok
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots[at.slot-1].epoch != at.epoch {
+		return false
+	}
+	s.freeSlot(at.slot - 1)
+	return true
 }
 
-// drop removes a permit. f.mu is held.
-func (f *inFlight) drop(id uint64, p permitInUse) {
-	delete(f.permits, id)
-	if p.own {
-		f.own--
+// freeSlot frees the slot of a permit. s.mu is held.
+func (s *callShard) freeSlot(at uint32) {
+	slot := &s.slots[at]
+	if slot.own {
+		s.out--
 	}
-	if p.key != "" {
-		if f.keys[p.key]--; f.keys[p.key] == 0 {
-			delete(f.keys, p.key)
+	if slot.key != "" {
+		s.keys[slot.key]--
+		if s.keys[slot.key] == 0 {
+			delete(s.keys, slot.key)
 		}
 	}
+	slot.own, slot.key = false, ""
+	slot.epoch++
+	s.free = append(s.free, at)
 }
 
 // expire removes the permits that it first saw at least lease ago: they were never reported.
 // It returns their keys, "" for those without.
 func (f *inFlight) expire(now time.Time, lease time.Duration) (keys []string) {
 	at := max(1, now.Sub(f.born))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for id, p := range f.permits {
-		switch {
-		case p.seen == 0:
-			p.seen = at
-			f.permits[id] = p
-		case at-p.seen >= lease:
-			keys = append(keys, p.key)
-			f.drop(id, p)
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		for j := range s.slots {
+			switch slot := &s.slots[j]; {
+			case !slot.out():
+			case slot.seen == 0:
+				slot.seen = at
+			case at-slot.seen >= lease:
+				keys = append(keys, slot.key)
+				s.freeSlot(uint32(j))
+			}
 		}
+		s.mu.Unlock()
 	}
 	return keys
+}
+
+// addKey adds a key to a permit in use, if allowed returns true, as in add.
+func (f *inFlight) addKey(id uint64, at slotRef, key string, allowed func() bool) (slotRef, bool) {
+	if at.slot == 0 { // Redis has counted it for the destination
+		return f.add(id, false, key, allowed)
+	}
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !allowed() {
+		return at, false
+	}
+	if slot := &s.slots[at.slot-1]; slot.epoch == at.epoch && slot.key == "" {
+		s.join(at.slot-1, key)
+	}
+	return at, true
 }
 
 // count returns how many permits are in use, and how many of them are the key's, numbered so
@@ -114,14 +179,23 @@ func (f *inFlight) count(key string) (sequence uint64, out, keyed int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sequence++
-	f.peak = max(f.peak, f.own)
-	return f.sequence, f.own, f.keys[key]
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		out += s.out
+		if key != "" {
+			keyed += s.keys[key]
+		}
+		s.mu.Unlock()
+	}
+	f.peak = max(f.peak, out)
+	return f.sequence, out, keyed
 }
 
 // highest returns the most permits in use at once that a count has found.
 func (f *inFlight) highest() int {
+	f.count("")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.peak = max(f.peak, f.own)
 	return f.peak
 }

@@ -18,6 +18,7 @@ type Permit struct {
 	id         uint64
 	key        string
 	generation uint64
+	slotRef    slotRef
 	holds      holds
 	until      time.Time
 	start      time.Time
@@ -129,7 +130,8 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
 	}
 	generation := c.latest.Load() // before the views, as in granted
-	if c.inFlight.addKey(p.id, p.known(), key, func() bool { return same && !c.asksForKey(key) && c.keys.free(key) }) {
+	if at, ok := c.inFlight.addKey(p.id, p.slotRef, key, func() bool { return same && !c.asksForKey(key) && c.keys.free(key) }); ok {
+		p.slotRef = at
 		return p.joined(key, "", p.until, 0, 0, generation), nil
 	}
 	if v := c.keys.get(key); v != nil {
@@ -246,7 +248,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	c.inFlight.remove(p.id)
+	c.inFlight.remove(p.id, p.slotRef)
 	owner := p.owner(&o)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) {
@@ -279,7 +281,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
-	c.inFlight.remove(p.id)
+	c.inFlight.remove(p.id, p.slotRef)
 	owner := p.owner(&o)
 	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
@@ -287,7 +289,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		return status, Permit{}, err
 	}
 	own.generation, own.at = r.version, r.now
-	c.inFlight.add(own.id, true, "", always)
+	own.slotRef, _ = c.inFlight.add(own.id, true, "", always)
 	return status, own, nil
 }
 
@@ -566,7 +568,7 @@ func (p Permit) Release(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	first := c.inFlight.remove(p.id)
+	first := c.inFlight.remove(p.id, p.slotRef)
 	if p.holds == 0 {
 		if c.mustReport(c.view.Load(), c.keys.get(p.key), p.key, &Outcome{}) {
 			_, err := p.Report(ctx, Outcome{})
@@ -606,11 +608,11 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 	}
 	first, more := false, make([]uint64, 0, len(permits))
 	for _, p := range permits[:len(permits)-1] {
-		first = p.c.inFlight.remove(p.id) || first
+		first = p.c.inFlight.remove(p.id, p.slotRef) || first
 		more = append(more, p.id)
 		last.cost += p.cost
 	}
-	first = last.c.inFlight.remove(last.id) || first
+	first = last.c.inFlight.remove(last.id, last.slotRef) || first
 	return last.free(ctx, true, first, tokens(more))
 }
 
