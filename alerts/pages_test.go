@@ -236,7 +236,7 @@ func TestPagingSwitchedOff(t *testing.T) {
 	b.play(25 * time.Hour)
 	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 	same(t, "waiting", []string(nil), b.waiting())
-	id = b.call("blog", forGood) // Slack's readers learn at once that somebody has to sign in
+	id = b.call("blog", forGood) // Slack's readers learn at once that a person has to sign in
 	b.play(26 * time.Hour)
 	same(t, "credentials", []string{id + ".message", id + ".page"}, b.sent()[2:])
 	same(t, "calls of PagerDuty", 0, b.pager.Calls())

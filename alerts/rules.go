@@ -253,12 +253,7 @@ const (
 {advice}
 
 # Inspect and act
-$ tidegate breaker get {breaker}
-$ tidegate breaker incidents {breaker}
-$ tidegate list --destination {breaker} --status pending
-$ tidegate breaker list --destination {keys_of}
-$ tidegate list --destination {keys_of} --key {key} --status pending
-{act}`
+` + inspectAndAct
 
 	overFacts = `
 = Since | {since}
@@ -304,7 +299,9 @@ This page could not be delivered in time. The incident ended at {ended}{by_hand}
 > *What to do*
 {advice}
 
-$ tidegate breaker get {breaker}
+` + inspectAndAct
+
+	inspectAndAct = `$ tidegate breaker get {breaker}
 $ tidegate breaker incidents {breaker}
 $ tidegate list --destination {breaker} --status pending
 $ tidegate breaker list --destination {keys_of}

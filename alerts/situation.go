@@ -74,7 +74,7 @@ func keysOf(subject string) (destination string, refused, ok bool) {
 	return destination, false, ok
 }
 
-// isRefused reports whether a key's incident is one of refused credentials: those that only a
+// isRefused reports whether a key's incident is one of refused credentials: credentials that only a
 // person can renew stay so, whatever the API answers to a later probe.
 func isRefused(cause string, permanent bool) bool {
 	return permanent || cause == breaker.CauseCredentials

@@ -371,7 +371,8 @@ func (c *core) within(ctx context.Context, until time.Time, key string, add func
 			return r, err
 		case r.result == resultDecide:
 			due := policy.Event{Kind: policy.Due, OfKey: r.name != c.place.name, Rated: c.rate.set(), KeyRated: c.keyRate.set()}
-			if r, err = c.resolve(ctx, key, &r, &happened{Event: due}); err != nil {
+			asked := r
+			if r, err = c.resolve(ctx, key, &happened{Event: due, known: &asked}); err != nil {
 				return r, err
 			}
 		case r.result != resultBounds:
@@ -436,7 +437,7 @@ func (c *core) denied(r *reply) *OpenError {
 // releaseLater releases a permit that may have been granted although the answer was lost.
 func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
-		release := func(ctx context.Context, _ time.Duration) (reply, error) {
+		release := func(ctx context.Context, _ time.Duration) error {
 			q := c.question(releaseScript, key)
 			q.caps()
 			q.text("permit", token(id))
@@ -445,9 +446,9 @@ func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 			if err == nil {
 				c.wakeHere(key, &r)
 			}
-			return r, err
+			return err
 		}
-		if _, err := release(context.Background(), 0); err != nil {
+		if err := release(context.Background(), 0); err != nil {
 			c.owe(key, c.clock.now().Add(c.options.ProbeTimeout), release)
 		}
 	})

@@ -106,7 +106,7 @@ type written struct {
 
 // next applies the events to the records of the reply, and returns what swap.lua takes.
 func (d *decision) next(reports string) (own []any, changed bool, err error) {
-	pair, known, told, err := d.reply.pair(d.key)
+	pair, known, emitted, err := d.reply.pair(d.key)
 	if err != nil {
 		return nil, false, err
 	}
@@ -127,8 +127,8 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 			counted[e.Permit] = true
 			at++
 		}
-		if e.Told == "" && e.KeyTold == "" {
-			e.Told, e.KeyTold = told[0], told[1]
+		if e.MeterEvent == "" && e.KeyMeterEvent == "" {
+			e.MeterEvent, e.KeyMeterEvent = emitted[0], emitted[1]
 		}
 		var more []policy.Effect
 		pair, more = pair.Next(e, d.reply.now, d.options)
@@ -263,7 +263,7 @@ type field struct {
 	index []int
 }
 
-// fields are those that swap.lua sets as it is told; the others are its own.
+// fields are all that swap.lua takes from the rules; it sets the others itself.
 var fields = sync.OnceValue(func() (all []field) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[policy.State]()) {
 		switch name := f.Tag.Get("json"); name {
@@ -328,21 +328,21 @@ type wholeRecord struct {
 	Lost *policy.State `json:"lost"`
 }
 
-// pair is what a reply says of a destination and a key, and, see decide in metering.lua, of each permit, and what the
-// meter tells of both.
-func (r *reply) pair(key string) (p policy.Pair, permits []string, told [2]string, err error) {
+// pair is what a reply says of a destination and a key, and, see decide in metering.lua, of each permit, and the events of
+// both meters.
+func (r *reply) pair(key string) (p policy.Pair, permits []string, emitted [2]string, err error) {
 	var records [2]wholeRecord
 	for i, text := range r.whole {
 		if text == "" {
 			continue
 		}
 		if err := json.Unmarshal([]byte(text), &records[i]); err != nil {
-			return p, nil, told, fmt.Errorf("record: %w", err)
+			return p, nil, emitted, fmt.Errorf("record: %w", err)
 		}
 	}
 	words := strings.SplitN(r.more, " ", 5)
 	if len(words) != 5 {
-		return p, nil, told, fmt.Errorf("reply says %q of what is in flight", r.more)
+		return p, nil, emitted, fmt.Errorf("reply says %q of what is in flight", r.more)
 	}
 	var errs [3]error
 	p.InFlight, errs[0] = strconv.ParseInt(words[1], 10, 64)
@@ -351,16 +351,16 @@ func (r *reply) pair(key string) (p policy.Pair, permits []string, told [2]strin
 	p.Destination, p.Lost = records[0].State, records[0].Lost
 	p.Key, p.KeyLost, p.Keyed = records[1].State, records[1].Lost, key != ""
 	p.Version = int64(r.version) //nolint:gosec // µs, as the scripts count it
-	told[0], told[1] = tellings(words[4])
+	emitted[0], emitted[1] = meterEvents(r.more)
 	if words[0] != "" {
 		permits = strings.Split(words[0][1:], "=")
 	}
-	return p, permits, told, errors.Join(errs[:]...)
+	return p, permits, emitted, errors.Join(errs[:]...)
 }
 
-// tellings are what the meter tells of the destination and of the key, as learn.lua has it.
-func tellings(words string) (own, ofKey string) {
-	for word := range strings.FieldsSeq(words) {
+// meterEvents are the events of the destination's and of the key's meter in what a reply adds, see learn.lua.
+func meterEvents(more string) (own, ofKey string) {
+	for word := range strings.FieldsSeq(more) {
 		if text, ok := strings.CutPrefix(word, "learn:"); ok {
 			own = text
 		} else if text, ok := strings.CutPrefix(word, "key-learn:"); ok {
@@ -407,8 +407,8 @@ func (c caller) options(learn bool) policy.Options {
 	}
 }
 
-// resolve decides events; r, if not nil, has whole records that a script has returned.
-func (c *core) resolve(ctx context.Context, key string, r *reply, events ...*happened) (reply, error) {
+// resolve decides events.
+func (c *core) resolve(ctx context.Context, key string, events ...*happened) (reply, error) {
 	var asked time.Time
 	d := decision{key: key, options: c.caller().options(!c.options.NoLearning), ask: func(s *script, own []any) (reply, error) {
 		asked = c.clock.now()
@@ -420,9 +420,6 @@ func (c *core) resolve(ctx context.Context, key string, r *reply, events ...*hap
 		}
 		return q.ask(ctx, c.deadline(ctx))
 	}}
-	if r != nil {
-		events[0].known = r
-	}
 	for _, h := range events {
 		d.add(h)
 	}
@@ -491,7 +488,7 @@ func (c *core) decideAll(key string) {
 		c.queues.mu.Unlock()
 		last := slices.MaxFunc(batch, func(a, b *happened) int { return a.until.Compare(b.until) })
 		ctx, cancel := context.WithDeadline(context.Background(), last.until)
-		r, err := c.resolve(ctx, key, nil, batch...)
+		r, err := c.resolve(ctx, key, batch...)
 		cancel()
 		for _, h := range batch {
 			h.reply, h.err = r, err

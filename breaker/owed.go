@@ -27,7 +27,7 @@ type owed struct {
 // debt is one script that is to be run.
 type debt struct {
 	key   string
-	ask   func(ctx context.Context, late time.Duration) (reply, error) // so much later
+	ask   func(ctx context.Context, late time.Duration) error // so much later
 	since time.Time
 	until time.Time // end of the lease; zero without
 }
@@ -71,7 +71,7 @@ func (o *owed) again(d debt) {
 }
 
 // owe has a script repeated that Redis has not taken.
-func (c *core) owe(key string, until time.Time, ask func(ctx context.Context, late time.Duration) (reply, error)) {
+func (c *core) owe(key string, until time.Time, ask func(ctx context.Context, late time.Duration) error) {
 	c.owed.add(debt{key: key, ask: ask, since: c.clock.now(), until: until})
 }
 
@@ -83,7 +83,7 @@ func (c *core) sendOwed(ctx context.Context) {
 		if !ok {
 			return
 		}
-		if _, err := d.ask(ctx, now.Sub(d.since)); err != nil {
+		if err := d.ask(ctx, now.Sub(d.since)); err != nil {
 			c.owed.again(d)
 			return
 		}

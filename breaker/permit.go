@@ -327,7 +327,10 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) 
 
 // oweReport has the report repeated that Redis has not taken.
 func (p Permit) oweReport(o Outcome) {
-	p.c.owe(p.key, p.until, func(ctx context.Context, late time.Duration) (reply, error) { return p.deliver(ctx, &o, late, 0) })
+	p.c.owe(p.key, p.until, func(ctx context.Context, late time.Duration) error {
+		_, err := p.deliver(ctx, &o, late, 0)
+		return err
+	})
 	p.c.joinLater(p.key)
 }
 
@@ -343,18 +346,16 @@ func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, nex
 	if err != nil {
 		return r, err
 	}
+	own, ofKey := meterEvents(r.more)
 	if r.result == resultDecide {
 		h := p.happened(o, late)
-		if words := strings.SplitN(r.more, " ", 5); len(words) == 5 {
-			h.Told, h.KeyTold = tellings(words[4])
-		}
-		h.known = &r
+		h.MeterEvent, h.KeyMeterEvent, h.known = own, ofKey, &r
 		return c.apply(ctx, p.key, h)
 	}
 	c.wakeHere(p.key, &r)
-	if own, ofKey := tellings(r.more); own != "" || ofKey != "" {
+	if own != "" || ofKey != "" {
 		// Lost, or overtaken by another one, it teaches nothing: the next one does.
-		if decided, err := c.apply(ctx, p.key, &happened{Event: policy.Event{Kind: policy.Counted, Told: own, KeyTold: ofKey}}); err == nil {
+		if decided, err := c.apply(ctx, p.key, &happened{Event: policy.Event{Kind: policy.Counted, MeterEvent: own, KeyMeterEvent: ofKey}}); err == nil {
 			decided.more = r.more
 			r = decided
 		}
@@ -434,7 +435,7 @@ func (p Permit) End(ctx context.Context) error {
 // that it was not released before; more are the tokens of others that are released with it.
 func (p Permit) free(ctx context.Context, given, first bool, more string) error {
 	c := p.c
-	release := func(first bool) *question {
+	release := func(ctx context.Context, first bool) error {
 		q := c.question(releaseScript, p.key)
 		q.unmetered()
 		q.caps()
@@ -444,26 +445,22 @@ func (p Permit) free(ctx context.Context, given, first bool, more string) error 
 		q.text("more", more)
 		q.text("permit", token(p.id))
 		q.flag("first", first)
-		return q
+		r, err := q.ask(ctx, c.deadline(ctx))
+		if err == nil {
+			c.wakeHere(p.key, &r)
+		}
+		return err
 	}
-	var r reply
 	err, again := errAway, first
 	if !c.away() {
-		r, err = release(first).ask(ctx, c.deadline(ctx))
+		err = release(ctx, first)
 		again = false // Redis may have done it, though its reply was lost
 	}
 	if err != nil {
-		c.owe(p.key, p.until, func(ctx context.Context, _ time.Duration) (reply, error) {
-			r, err := release(again).ask(ctx, c.deadline(ctx))
-			if err == nil {
-				c.wakeHere(p.key, &r)
-			}
-			return r, err
-		})
+		c.owe(p.key, p.until, func(ctx context.Context, _ time.Duration) error { return release(ctx, again) })
 		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
-	c.wakeHere(p.key, &r)
 	if given {
 		p.wakeForRate()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// A report that Redis has counted, and that is repeated as its reply was lost, does not hold those that are decided with it.
+// A report that Redis has counted, and that is repeated because its reply was lost, holds no other report of its batch.
 func TestRepeatedReportHoldsNoOther(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -30,7 +30,7 @@ func TestRepeatedReportHoldsNoOther(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := first.c.resolve(ctx, "", nil, first.happened(&refusal, 0), second.happened(&refusal, 0)); err != nil {
+	if _, err := first.c.resolve(ctx, "", first.happened(&refusal, 0), second.happened(&refusal, 0)); err != nil {
 		t.Fatal(err)
 	}
 	status, err := Get(patient(t), s.Client(t), "api")
@@ -39,7 +39,7 @@ func TestRepeatedReportHoldsNoOther(t *testing.T) {
 	}
 }
 
-// Failures that a success has reset within a batch are not added to those that another instance counts meanwhile.
+// Failures that a success has reset within a batch are not added to the failures that another instance counts meanwhile.
 func TestSuccessWithinABatchResets(t *testing.T) {
 	t.Parallel()
 	var record policy.State

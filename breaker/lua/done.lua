@@ -71,7 +71,7 @@ if not all_quiet then
       write_counts(b)
     end
   end
-  return decide(parent, child, 'decide', id, learn.told(parent, child))
+  return decide(parent, child, 'decide', id, learn.emitted(parent, child))
 end
 for _, b in ipairs(both) do
   if given('keep') == '' and not (b.key and named.next) then
@@ -83,7 +83,7 @@ for _, b in ipairs(both) do
       b.dirty = b.dirty or limits(b) -- another call may start
       if b.ramp > 0 and outcome == 'success' and generation >= b.generation and not (learn.on(b) and b.confirming > 0) then
         b.ramp_ok = b.ramp_ok + 1
-        b.told = b.told or b.ramp_ok >= b.ramp and 'grow' or nil
+        b.emitted = b.emitted or b.ramp_ok >= b.ramp and 'grow' or nil
       end
     end
   end
@@ -104,4 +104,4 @@ local function hand_on(next)
   return 'next '
 end
 return finish('applied', parent, child, '',
-  (child and named.next and hand_on(named.next) or '') .. woken_here(parent, child) .. ' ' .. learn.told(parent, child))
+  (child and named.next and hand_on(named.next) or '') .. woken_here(parent, child) .. ' ' .. learn.emitted(parent, child))

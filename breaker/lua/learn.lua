@@ -1,5 +1,5 @@
 -- learn: limits of which the API says nothing but 429. The rules are in Go (breaker/internal/learner): this file starts
--- and counts calls by the numbers of a Meter and a Gate, and tells the instance that reports a call when a number is
+-- and counts calls by the numbers of a Meter and a Gate, and notifies the instance that reports a call when a number is
 -- reached. The names are those of the Go types; instants and lengths are µs, but learned_since and probe_due ms.
 --
 --   learned_since    when the first refusals opened; 0: nothing is learned, nothing is counted
@@ -20,14 +20,14 @@ function learn.on(b)
   return LEARN and b.learned_since > 0 and b.metered == 0
 end
 
--- tell adds an event to what the script returns: kind, calls in flight beside it, refusals in a row, when it was sent.
-local function tell(b, kind, others, refused, sent)
-  b.told = kind .. ':' .. int(others) .. ':' .. int(refused) .. ':' .. int(sent or 0)
+-- emit adds an event to what the script returns: kind, calls in flight beside it, refusals in a row, when it was sent.
+local function emit(b, kind, others, refused, sent)
+  b.emitted = kind .. ':' .. int(others) .. ':' .. int(refused) .. ':' .. int(sent or 0)
 end
 
--- learn.told is what is told of both breakers.
-function learn.told(parent, child)
-  return (parent.told and 'learn:' .. parent.told .. ' ' or '') .. (child and child.told and 'key-learn:' .. child.told or '')
+-- learn.emitted are the events of both breakers.
+function learn.emitted(parent, child)
+  return (parent.emitted and 'learn:' .. parent.emitted .. ' ' or '') .. (child and child.emitted and 'key-learn:' .. child.emitted or '')
 end
 
 local function begin_round(b, at, used)
@@ -89,7 +89,7 @@ function learn.accepted(b, sent, others)
   if b.confirming > 0 then
     return
   elseif learn.nothing(b) then
-    tell(b, 'none', others, 0)
+    emit(b, 'none', others, 0)
     return
   elseif b.learned_careful > 0 then
     if others + 1 >= math.max(1, math.floor((b.round_used - 1) / b.learned_careful)) and others < (capacity > 0 and capacity or 64) then
@@ -105,8 +105,8 @@ function learn.accepted(b, sent, others)
     end
   end
   if b.learned_cap > 0 and b.round_calm >= b.learned_calm then
-    tell(b, 'grown', others, 0)
+    emit(b, 'grown', others, 0)
   elseif b.learned_gap > 0 and b.round_paced >= b.learned_enough then
-    tell(b, 'sustained', others, 0)
+    emit(b, 'sustained', others, 0)
   end
 end

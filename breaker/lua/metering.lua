@@ -177,8 +177,8 @@ end
 
 -- decide returns whole records for the rules. What is added is, for each permit of a list, "k" if its report was counted
 -- before, "m" and "c" if the destination's and the key's meter has the call; then calls in flight of both, the capacity,
--- and what the meter tells. name is that of the breaker for which time has done something.
-local function decide(parent, child, result, permits, told, name)
+-- and the events of learn.lua. name is that of the breaker for which time has done something.
+local function decide(parent, child, result, permits, emitted, name)
   local facts = {}
   for token in string.gmatch(permits or '', '%S+') do
     facts[#facts + 1] = '=' .. (redis.call('ZSCORE', REPORTS, token) and 'k' or '') ..
@@ -186,5 +186,5 @@ local function decide(parent, child, result, permits, told, name)
       (child and redis.call('ZSCORE', child.inflight_key, token) and 'c' or '')
   end
   return reply(result, parent, child, name, table.concat({ table.concat(facts), int(in_flight(parent)),
-    int(child and in_flight(child) or 0), int(capacity), told or '' }, ' '), true)
+    int(child and in_flight(child) or 0), int(capacity), emitted or '' }, ' '), true)
 end

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/google/uuid"
 
 	"github.com/tidegate/tidegate/internal/httpjob"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

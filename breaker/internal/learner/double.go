@@ -20,8 +20,10 @@ type Double struct {
 }
 
 const (
-	late        = 2       // s: late of package policy
-	refusedPart = 1. / 32 // as refusedPart there
+	// Late is after how many s a probe is late: no caller asked for it.
+	Late = 2
+	// RefusedPart is the part of a first round that an API refuses at least if its limit, and not demand, made it so long.
+	RefusedPart = 1. / 32
 )
 
 type state int
@@ -78,7 +80,7 @@ func (d *Double) due(g *Gate, now float64, others int) float64 {
 	return m.Anchor + (m.Used+float64(others))*g.Gap
 }
 
-func (d *Double) tell(e Event) {
+func (d *Double) emit(e Event) {
 	var pause float64
 	room := d.meter.Room
 	d.known, d.meter, pause = d.known.Next(d.meter, e, d.Cooldown)
@@ -115,9 +117,9 @@ func (d *Double) Accepted(now, sent float64, decides bool, others int) {
 	switch {
 	case decides && d.state == probing:
 		d.state, d.since, m.Room, d.slowStart = closed, now, 1, 0
-		late := sent-d.until > max(late, (d.until-m.Round)/8) ||
-			d.known.Pace.Stage == Unmeasured && sent-d.opened < refusedPart*(sent-m.Round)
-		d.tell(Event{Kind: Recovered, Now: now, Sent: sent, Others: others, Late: late})
+		late := sent-d.until > max(Late, (d.until-m.Round)/8) ||
+			d.known.Pace.Stage == Unmeasured && sent-d.opened < RefusedPart*(sent-m.Round)
+		d.emit(Event{Kind: Recovered, Now: now, Sent: sent, Others: others, Late: late})
 		return
 	case d.state != closed, sent < d.since:
 		return
@@ -126,7 +128,7 @@ func (d *Double) Accepted(now, sent float64, decides bool, others int) {
 		return
 	case decides:
 		d.confirms = false
-		d.tell(Event{Kind: Confirmed, Now: now, Sent: sent, Others: others})
+		d.emit(Event{Kind: Confirmed, Now: now, Sent: sent, Others: others})
 		return
 	}
 	if sent >= m.Round {
@@ -150,7 +152,7 @@ func (d *Double) Accepted(now, sent float64, decides bool, others int) {
 	g := d.known.Gate(d.Cooldown)
 	if g.Careful > 0 {
 		if refused > 0 && others == 0 {
-			d.tell(Event{Kind: Unrefused, Now: now})
+			d.emit(Event{Kind: Unrefused, Now: now})
 		}
 		return
 	}
@@ -163,9 +165,9 @@ func (d *Double) Accepted(now, sent float64, decides bool, others int) {
 	}
 	switch {
 	case g.Most > 0 && m.Calm >= g.CalmEnough:
-		d.tell(Event{Kind: Grown, Now: now})
+		d.emit(Event{Kind: Grown, Now: now})
 	case g.Gap > 0 && m.Paced >= g.Enough:
-		d.tell(Event{Kind: Sustained, Now: now, Others: others})
+		d.emit(Event{Kind: Sustained, Now: now, Others: others})
 	}
 }
 
@@ -175,7 +177,7 @@ func (d *Double) Refused(now, sent float64, decides bool, others int) {
 	switch {
 	case decides && d.state == probing:
 		m.Refused++
-		d.tell(Event{Kind: Probed, Now: now, Sent: sent, Others: others})
+		d.emit(Event{Kind: Probed, Now: now, Sent: sent, Others: others})
 		return
 	case d.state != closed, sent < d.since:
 		return
@@ -189,12 +191,12 @@ func (d *Double) Refused(now, sent float64, decides bool, others int) {
 		d.open(now, now+d.Cooldown)
 	case decides, m.Confirm > 0 && others == 0 && m.Refused > 1:
 		m.LastNo = sent
-		d.tell(Event{Kind: Dry, Now: now})
+		d.emit(Event{Kind: Dry, Now: now})
 	case m.Confirm > 0 && others > 0:
 		m.Confirm = min(m.Confirm, others)
 	case m.Confirm > 0:
 	default:
-		d.tell(Event{Kind: Refused, Now: now, Others: others})
+		d.emit(Event{Kind: Refused, Now: now, Others: others})
 	}
 }
 

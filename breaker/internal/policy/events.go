@@ -10,7 +10,7 @@ const (
 	Failed       Kind = "failure"
 	Unauthorized Kind = "unauthorized"
 	Neutral      Kind = "neutral"
-	Counted      Kind = "counted" // the meter has reached a number: see Event.Told
+	Counted      Kind = "counted" // the meter has reached a number: see Event.MeterEvent
 
 	Due       Kind = "due"     // an instance asks for a call
 	Advanced  Kind = "advance" // it looks
@@ -51,7 +51,7 @@ type Event struct {
 	Job         string
 	Enough      int64 // calls that are an outage
 
-	Told, KeyTold string // of Counted: what the meter says of the destination, and of the key
+	MeterEvent, KeyMeterEvent string // of Counted: as learn.lua has it
 
 	OfKey           bool // of Due: it is the key's breaker
 	Rated, KeyRated bool // and declared limits space the calls

@@ -8,14 +8,10 @@ import (
 	"github.com/tidegate/tidegate/breaker/internal/learner"
 )
 
-const (
-	late        = 2000     // ms after which a probe is late: no caller asked for it
-	refusedPart = 1. / 32  // of a first round that an API refuses at least if its limit, and not demand, made it so long
-	firstHint   = 90000000 // ms, 25 hours: a hint that follows another within that time begins to teach
-)
+const firstHint = 90000000 // ms, 25 hours: a hint that follows another within that time begins to teach
 
-// told is an event of a limit that is learned; it is decided when the report has been applied.
-type told struct {
+// emitted is an event of a limit that is learned; it is decided when the report has been applied.
+type emitted struct {
 	e       learner.Event
 	refused int64
 }
@@ -82,20 +78,20 @@ func (b *breaker) wrongGuess() {
 	b.GuessAfter = int64(math.Floor(max(float64(after), b.now-2*cost) + cost))
 }
 
-func (b *breaker) tell(kind learner.Kind, others, refused, sent int64) *learner.Event {
-	b.told = &told{learner.Event{Kind: kind, Now: seconds(b.us), Sent: seconds(sent), Others: int(others)}, refused}
-	return &b.told.e
+func (b *breaker) emit(kind learner.Kind, others, refused, sent int64) *learner.Event {
+	b.emitted = &emitted{learner.Event{Kind: kind, Now: seconds(b.us), Sent: seconds(sent), Others: int(others)}, refused}
+	return &b.emitted.e
 }
 
-// counted is an event that the meter tells: kind, calls in flight, refusals in a row, when it was sent.
+// counted takes an event of the meter: kind, calls in flight, refusals in a row, when it was sent.
 func (b *breaker) counted(text string) {
 	words := strings.Split(text, ":")
 	switch {
-	case len(words) != 4 || !b.learns() || b.State.State != Closed || b.told != nil:
+	case len(words) != 4 || !b.learns() || b.State.State != Closed || b.emitted != nil:
 	case words[0] == "none": // none was met for longer than any window, or the API accepts any pace
 		b.clearLearned()
 	default:
-		b.tell(learner.Kind(words[0]), number(words[1]), number(words[2]), number(words[3]))
+		b.emit(learner.Kind(words[0]), number(words[1]), number(words[2]), number(words[3]))
 	}
 }
 
@@ -104,7 +100,7 @@ func (b *breaker) counted(text string) {
 func (b *breaker) accepted(e *Event, others int64) bool {
 	if b.Confirming > 0 && b.ProbeToken == e.Permit {
 		if !b.guesses() {
-			b.tell(learner.Confirmed, others, b.Failures, e.Sent)
+			b.emit(learner.Confirmed, others, b.Failures, e.Sent)
 			return false
 		}
 		b.wrongGuess()
@@ -113,7 +109,7 @@ func (b *breaker) accepted(e *Event, others int64) bool {
 		}
 	}
 	if b.Confirming == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
-		b.tell(learner.Unrefused, 0, b.Failures, 0)
+		b.emit(learner.Unrefused, 0, b.Failures, 0)
 	}
 	return b.Confirming == 0
 }
@@ -130,13 +126,13 @@ func (b *breaker) limitedWhileLearning(e *Event, others int64) {
 	b.Failures, b.LastFailure, b.dirty = b.Failures+1, b.ms(), true
 	switch {
 	case b.Confirming == 0:
-		b.tell(learner.Refused, others, b.Failures, e.Sent)
+		b.emit(learner.Refused, others, b.Failures, e.Sent)
 	case b.ProbeToken == e.Permit || others == 0 && b.Failures > 1:
 		b.RefusedAt = b.us
 		if e.Sent > 0 {
 			b.RefusedAt = e.Sent
 		}
-		b.tell(learner.Dry, others, b.Failures, e.Sent)
+		b.emit(learner.Dry, others, b.Failures, e.Sent)
 	case others > 0 && b.ProbeToken == "" && b.Confirming <= rampLimit:
 		b.Confirming = min(b.Confirming, others)
 	}
@@ -156,10 +152,10 @@ func (b *breaker) openedByLimit(e *Event) {
 	}
 }
 
-// decide applies what was told to what is learned.
+// decide applies the emitted event to what is learned.
 func (b *breaker) decide() {
-	t := b.told
-	b.told = nil
+	t := b.emitted
+	b.emitted = nil
 	if t == nil || b.LearnedSince == 0 || b.Forced != "" || b.Metered > 0 {
 		return
 	}

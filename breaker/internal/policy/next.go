@@ -55,9 +55,9 @@ func (p Pair) Next(e Event, us int64, o Options) (Pair, []Effect) {
 		}
 	case Counted:
 		for _, b := range all {
-			text := e.Told
+			text := e.MeterEvent
 			if b.key {
-				text = e.KeyTold
+				text = e.KeyMeterEvent
 			}
 			if b.counted(text); b.State.State == Closed && b.Ramp > 0 && b.RampOK >= b.Ramp {
 				b.double()
@@ -84,9 +84,9 @@ func (p Pair) Next(e Event, us int64, o Options) (Pair, []Effect) {
 	default:
 		r := report{Event: &e, parent: parent, child: child}
 		r.apply()
-		parent.counted(e.Told)
+		parent.counted(e.MeterEvent)
 		if child != nil {
-			child.counted(e.KeyTold)
+			child.counted(e.KeyMeterEvent)
 		}
 	}
 	p.Lost, p.KeyLost = nil, nil

@@ -61,7 +61,7 @@ func (r *report) applyTo(b *breaker, metered bool) {
 	}
 	others := b.inFlight - one(metered)
 	if r.Kind == Neutral && r.Doubt && b.learns() {
-		b.tell(learner.Own, others, b.Failures, 0)
+		b.emit(learner.Own, others, b.Failures, 0)
 	}
 	b.closed, b.probed = b.State.State == Closed, b.State.State == HalfOpen && b.ProbeToken == r.Permit
 	if b.probed {
@@ -216,7 +216,7 @@ func (r *report) limitedProbe(b *breaker) {
 			b.LastFailure = b.ms()
 			b.clearProbe()
 			b.ProbeAfter = int64(math.Ceil(b.now + probeBackoff))
-			b.tell(learner.Probed, 0, b.Probes, sent)
+			b.emit(learner.Probed, 0, b.Probes, sent)
 		})
 		return
 	}
@@ -247,8 +247,8 @@ func (r *report) acceptedProbe(b *breaker) {
 		return
 	}
 	began := float64(b.RoundStarted) / 1000
-	e := b.tell(learner.Recovered, b.inFlight-one(!b.key && r.Metered || b.key && r.KeyMetered), probes, int64(1000*sent))
-	e.Late = doubted || asked > 0 && sent-asked > max(late, (asked-began)/8) || b.LearnedGap == 0 && sent-opened < refusedPart*(sent-began)
+	e := b.emit(learner.Recovered, b.inFlight-one(!b.key && r.Metered || b.key && r.KeyMetered), probes, int64(1000*sent))
+	e.Late = doubted || asked > 0 && sent-asked > max(1000*learner.Late, (asked-began)/8) || b.LearnedGap == 0 && sent-opened < learner.RefusedPart*(sent-began)
 	e.Hinted = !e.Late && hinted
 }
 

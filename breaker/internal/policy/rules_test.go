@@ -133,7 +133,7 @@ func rules() []rule {
 	add("unauthorized", Event{Kind: Unauthorized}, "OPEN credentials for 300s wasted=1 (CLOSED→OPEN credentials)", "OPEN threshold for 300s failures=3 wasted=4",
 		"OPEN credentials for 300s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN credentials)", "HALF_OPEN threshold probe other failures=3 wasted=4")
 	add("counted", Event{Kind: Counted}, "CLOSED", still, probing, other)
-	more("counted", "CLOSED", "a round of the slow start", Event{Kind: Counted, Told: "grow:0:0:0"}, 0, func(s *State) { s.Ramp, s.RampOK = 4, 4 }, "CLOSED slow=8")
+	more("counted", "CLOSED", "a round of the slow start", Event{Kind: Counted, MeterEvent: "grow:0:0:0"}, 0, func(s *State) { s.Ramp, s.RampOK = 4, 4 }, "CLOSED slow=8")
 	add("due", Event{Kind: Due}, "CLOSED", still, probing, other)
 	more("due", "OPEN", "its time has come", Event{Kind: Due}, 300*second, nil, "HALF_OPEN threshold failures=3 wasted=3 (OPEN→HALF_OPEN cooldown)")
 	more("due", "another call", "the lease has lapsed", Event{Kind: Due}, 30*second, nil, "HALF_OPEN threshold probe in 30s failures=3 wasted=3")

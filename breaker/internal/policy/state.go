@@ -52,7 +52,7 @@ type Episode struct {
 	Wasted        int64  `json:"wasted"`
 	Rescheduled   int64  `json:"rescheduled"`
 	Permanent     int64  `json:"permanent"`   // 1: only a person can renew the credentials
-	Credentials   string `json:"credentials"` // identifies those that were refused last
+	Credentials   string `json:"credentials"` // identifies the credentials that were refused last
 	Missing       int64  `json:"missing"`     // 1: none could be obtained
 }
 

@@ -18,7 +18,7 @@ type breaker struct {
 	id       string // of the key
 	closed   bool   // the report met it CLOSED,
 	probed   bool   // or is of its probe
-	told     *told
+	emitted  *emitted
 	forget   *bool
 	joined   *bool
 }
