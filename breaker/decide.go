@@ -20,6 +20,7 @@ import (
 // happened is an event, and who waits until it is decided.
 type happened struct {
 	policy.Event
+	inUse        // of a report: its permit is until Redis has it
 	keep  bool   // the call goes on: its slot stays taken
 	known *reply // whole records, if the script that brought the event has returned them
 
@@ -410,22 +411,27 @@ func (c caller) options(learn bool) policy.Options {
 // resolve decides events.
 func (c *core) resolve(ctx context.Context, key string, events ...*happened) (reply, error) {
 	var asked time.Time
+	var reported []inUse
 	d := decision{key: key, options: c.caller().options(!c.options.NoLearning), ask: func(s *script, own []any) (reply, error) {
 		asked = c.clock.now()
 		q := c.question(s, key)
 		q.args = append(q.args, own...)
 		if s == swapScript {
-			q.unmetered()
+			q.unmetered(reported...)
 			q.caps()
 		}
 		return q.ask(ctx, c.deadline(ctx))
 	}}
 	for _, h := range events {
 		d.add(h)
+		reported = append(reported, h.inUse)
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	err := d.make(ctx)
+	for _, at := range reported {
+		c.inFlight.remove(at.id, at.slotRef)
+	}
 	if err == nil {
 		if d.reply.undecided() && !asked.IsZero() { // nothing was to be stored, and the mirror may be older
 			c.observeReply(key, &d.reply, asked, c.clock.now())

@@ -51,6 +51,12 @@ type slotRef struct {
 	epoch uint32
 }
 
+// inUse is a permit as it is tracked here.
+type inUse struct {
+	id uint64
+	slotRef
+}
+
 // newInFlight makes some shards for each CPU, up to 32: there may be a thousand Breakers.
 func newInFlight(born time.Time) *inFlight {
 	n := uint64(1) << bits.Len(uint(min(2*runtime.GOMAXPROCS(0), 16)))
@@ -117,6 +123,24 @@ func (f *inFlight) remove(id uint64, at slotRef) bool {
 	return true
 }
 
+// has returns what a permit counts for the destination and for a key: 1 or 0.
+func (f *inFlight) has(at inUse, key string) (own, ofKey int) {
+	if at.slot == 0 {
+		return 0, 0
+	}
+	s := f.shard(at.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := &s.slots[at.slot-1]
+	if slot.epoch == at.epoch && slot.own {
+		own = 1
+	}
+	if slot.epoch == at.epoch && key != "" && slot.key == key {
+		ofKey = 1
+	}
+	return own, ofKey
+}
+
 // freeSlot frees the slot of a permit. s.mu is held.
 func (s *callShard) freeSlot(at uint32) {
 	slot := &s.slots[at]
@@ -174,8 +198,8 @@ func (f *inFlight) addKey(id uint64, at slotRef, key string, allowed func() bool
 }
 
 // count returns how many permits are in use, and how many of them are the key's, numbered so
-// that an older count never replaces a newer one.
-func (f *inFlight) count(key string) (sequence uint64, out, keyed int) {
+// that an older count never replaces a newer one. Permits that are being reported do not count.
+func (f *inFlight) count(key string, reported ...inUse) (sequence uint64, out, keyed int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sequence++
@@ -188,13 +212,17 @@ func (f *inFlight) count(key string) (sequence uint64, out, keyed int) {
 		}
 		s.mu.Unlock()
 	}
+	for _, h := range reported {
+		own, ofKey := f.has(h, key)
+		out, keyed = out-own, keyed-ofKey
+	}
 	f.peak = max(f.peak, out)
 	return f.sequence, out, keyed
 }
 
 // highest returns the most permits in use at once that a count has found.
-func (f *inFlight) highest() int {
-	f.count("")
+func (f *inFlight) highest(reported ...inUse) int {
+	f.count("", reported...)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.peak

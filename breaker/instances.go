@@ -88,11 +88,11 @@ func (c *core) registered(reply *redis.Cmd, calls int) error {
 }
 
 // atOnce returns how many calls this instance makes at once, as far as is known; at least 1.
-func (c *core) atOnce() int {
+func (c *core) atOnce(reported ...inUse) int {
 	if n := c.options.MaxInFlight; n > 0 {
 		return n
 	}
-	return max(1, c.inFlight.highest())
+	return max(1, c.inFlight.highest(reported...))
 }
 
 // joins are the names of which Redis has begun to meter calls: it needs the number of calls
@@ -166,11 +166,12 @@ func (c *core) expirePermits() {
 
 // unmetered adds how many permits are in use that Redis has not counted, for the destination and
 // for the key: none for a name as long as this instance does not know that its calls are counted,
-// because more uncounted ones could start after the report.
-func (q *question) unmetered() {
+// because more uncounted ones could start after the report. Those that are being reported do not count: they stay in
+// use until Redis has their report, or another call could start in their place before.
+func (q *question) unmetered(reported ...inUse) {
 	c, key := q.c, q.key
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
-	sequence, n, of := c.inFlight.count(key)
+	sequence, n, of := c.inFlight.count(key, reported...)
 	q.count("sequence", int64(sequence)) //nolint:gosec // counts from 1
 	if parent.record.Metered != 0 {
 		q.count("calls", int64(n))

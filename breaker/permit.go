@@ -248,10 +248,10 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	c.inFlight.remove(p.id, p.slotRef)
 	owner := p.owner(&o)
 	parent, child := c.view.Load(), c.keys.get(p.key)
-	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) {
+	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o, p.inUse()) && !p.corrects(&o) {
+		c.inFlight.remove(p.id, p.slotRef)
 		if owner == "" {
 			if parent.timeless() {
 				return *parent.status, nil // copied once: a Status is large
@@ -263,6 +263,9 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	s, _, err := p.send(ctx, owner, o, 0)
 	return s, err
 }
+
+// inUse is the permit among those in flight.
+func (p Permit) inUse() inUse { return inUse{p.id, p.slotRef} }
 
 // owner is the key that the outcome counts for; "" for the destination.
 func (p Permit) owner(o *Outcome) string {
@@ -281,7 +284,6 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
-	c.inFlight.remove(p.id, p.slotRef)
 	owner := p.owner(&o)
 	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
@@ -297,6 +299,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 // has a small frame. next is the id of the permit that is to get the slot; 0 is none.
 func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) (Status, reply, error) {
 	c := p.c
+	defer c.inFlight.remove(p.id, p.slotRef) // if nothing has done that
 	if (o.kind == success || o.kind == failure) && c.down.Load() && p.holds&^holdsRates == 0 {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, false), reply{}, nil
@@ -304,7 +307,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) 
 	if o.kind == limited && o.hint == 0 && o.hasBudget && o.budget.Remaining == 0 {
 		o.hint = o.budget.Reset // the reset is the hint
 	}
-	if o.hasBudget && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
+	if o.hasBudget && c.options.MaxInFlight == 0 && c.inFlight.highest(p.inUse()) > int(c.enrolledAs.Load()) {
 		_ = c.enroll(ctx) // the report has the error
 	}
 	var r reply
@@ -338,10 +341,11 @@ func (p Permit) oweReport(o Outcome) {
 // what the rules must decide by the queue of the name.
 func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, next uint64) (reply, error) {
 	c := p.c
-	decided := o.kind == limited || o.kind == unauthorized || p.Probe() || o.kind == failure && c.outage(o) != noOutage
+	decided := o.kind == limited || o.kind == unauthorized || p.Probe() || o.kind == failure && c.outage(o) != noOutage || c.budgetIsLow(p.key, o)
 	if decided && !p.gives(o) {
 		return c.apply(ctx, p.key, p.happened(o, late))
 	}
+	c.inFlight.remove(p.id, p.slotRef) // the script is sent how many are left
 	r, err := p.doneOf(o, late, next).ask(ctx, c.deadline(ctx))
 	if err != nil {
 		return r, err
@@ -363,10 +367,19 @@ func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, nex
 	return r, nil
 }
 
+// budgetIsLow says that the rules decide each call, because the API says that few are left.
+func (c *core) budgetIsLow(key string, o *Outcome) bool {
+	if o.kind == neutral || c.options.IgnoreHints {
+		return false
+	}
+	child := c.keys.get(key)
+	return c.view.Load().record.Metered > 0 || child != nil && child.record.Metered > 0 || o.hasBudget && o.budget.Remaining <= 2*max(1, int(c.capacity.Load()))
+}
+
 // happened is the outcome as the rules take it, so much later.
 func (p Permit) happened(o *Outcome, late time.Duration) *happened {
 	c := p.c
-	h := &happened{keep: o.ongoing && p.slot()}
+	h := &happened{inUse: p.inUse(), keep: o.ongoing && p.slot()}
 	h.Event = policy.Event{
 		Kind: policy.Kind(outcomeNames[o.kind]), Permit: token(p.id), Generation: int64(p.generation), //nolint:gosec // µs, as the scripts count it
 		Sent: p.at, Scope: string(o.scope), Threshold: int64(c.threshold()), Doubt: o.doubt,
@@ -523,7 +536,7 @@ func (c *core) joinLater(key string) {
 }
 
 // mustReport reports whether Redis needs the outcome of a call that it does not meter.
-func (c *core) mustReport(parent, child *view, owner string, o *Outcome) bool {
+func (c *core) mustReport(parent, child *view, owner string, o *Outcome, reported ...inUse) bool {
 	refused := o.kind == limited || o.kind == unauthorized
 	outage := c.outage(o) != noOutage
 	if refused && !c.options.Disabled || outage {
@@ -540,7 +553,7 @@ func (c *core) mustReport(parent, child *view, owner string, o *Outcome) bool {
 			return true
 		}
 	}
-	if !o.hasBudget || c.options.IgnoreHints || o.budget.Remaining > c.lowBudget() {
+	if !o.hasBudget || c.options.IgnoreHints || o.budget.Remaining > c.lowBudget(reported...) {
 		return false
 	}
 	of := parent
@@ -553,8 +566,8 @@ func (c *core) mustReport(parent, child *view, owner string, o *Outcome) bool {
 // lowBudget is the budget from which on Redis is asked whether to meter calls; see low in
 // metering.lua, which knows all instances. It is twice as many, because instances may have
 // started that are not known here yet.
-func (c *core) lowBudget() int {
-	return 4 * max(1, int(c.capacity.Load()), c.atOnce())
+func (c *core) lowBudget(reported ...inUse) int {
+	return 4 * max(1, int(c.capacity.Load()), c.atOnce(reported...))
 }
 
 // Release returns the permit unused, so that another call may start instead: the lease of a
