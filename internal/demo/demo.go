@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -15,8 +14,6 @@ const (
 	statusEvery = 2 * time.Second
 	// lastAlerts is how long the end waits for alerts that are on their way.
 	lastAlerts = 2 * time.Second
-	// checkTimeout bounds the check of the results, which are in this process.
-	checkTimeout = 10 * time.Second
 )
 
 // Run gives the show on out and returns when all jobs are published, or when ctx ends:
@@ -29,34 +26,36 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	t := newTimeline(o, out)
 	st, err := newStage(ctx, o, t)
 	if err != nil {
-		return err
+		return fmt.Errorf("demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
 	ids, err := st.enqueue(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("demo: %w", err)
 	}
 	t.print(`Tidegate demo: %d jobs for an API that accepts %d calls in %s and then says 429, no
 more. %d workers share one circuit breaker: %d answers of 429 in a row open it for all
 of them for %s, then one call tests whether the API accepts again. Slack is notified.
 
 `, o.Jobs, o.Quota, o.Window, o.Workers, o.Threshold, o.Cooldown)
-	url, err := st.serve(ctx)
-	if err != nil {
-		return err
-	}
-	if url != "" {
+	url := ""
+	if o.Serve != nil {
+		var stop func() error
+		if url, stop, err = o.Serve(ctx, st.rdb, st.client); err != nil {
+			return fmt.Errorf("demo: dashboard: %w", err)
+		}
+		st.closers = append(st.closers, stop)
 		t.print("Dashboard: %s\n\n", url)
 	}
 	t.say("%d jobs enqueued; %d workers start, %d calls at a time each", o.Jobs, o.Workers, o.Concurrency)
 	started := time.Now()
 	if err := st.start(ctx); err != nil {
-		return err
+		return fmt.Errorf("demo: %w", err)
 	}
-	r := result{o: o, stopped: !st.play(ctx)}
-	r.took = time.Since(started)
-	keep := url != "" && !r.stopped
-	if !r.stopped {
+	stopped := !st.play(ctx)
+	took := time.Since(started)
+	keep := url != "" && !stopped
+	if !stopped {
 		wait(ctx, lastAlerts)
 	}
 	if !keep {
@@ -64,20 +63,20 @@ of them for %s, then one call tests whether the API accepts again. Slack is noti
 			return err
 		}
 	}
-	if err := r.collect(st, ids); err != nil {
-		return err
+	text, failed, err := st.summary(ids, took, stopped)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
-	text := r.text()
-	if keep = keep && r.verified == nil; keep {
+	if keep = keep && failed == nil; keep {
 		text += fmt.Sprintf("\nThe dashboard stays at %s, and jobs go on. Ctrl-C ends it all.\n", url)
 	}
 	if err := t.end(text); err != nil || !keep {
-		return errors.Join(r.verified, err)
+		return errors.Join(failed, err)
 	}
 	return st.keep(ctx)
 }
 
-// play prints how far it is from time to time, and reports whether all jobs were done before
+// play prints the progress from time to time, and reports whether all jobs were done before
 // ctx ended.
 func (s *stage) play(ctx context.Context) bool {
 	tick := time.NewTicker(statusEvery)
@@ -93,8 +92,7 @@ func (s *stage) play(ctx context.Context) bool {
 		case <-s.timeline.broken:
 			return false
 		case <-tick.C:
-			stats := s.api.Stats()
-			s.timeline.status(stats.Calls, stats.Limited)
+			s.timeline.status(s.api.Stats())
 		}
 	}
 }
@@ -104,29 +102,6 @@ func wait(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	<-ctx.Done()
-}
-
-// collect fills in what is known after the jobs have ended.
-func (r *result) collect(st *stage, ids []string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	history, err := breaker.History(ctx, st.rdb, destination, 0)
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	r.incidents = incidentsOf(history)
-	stats := st.api.Stats()
-	r.published, r.calls, r.wasted = stats.Accepted, stats.Calls, stats.Limited
-	st.timeline.mu.Lock()
-	r.reschedules, r.rescheduled = st.timeline.reschedules, len(st.timeline.rescheduled)
-	st.timeline.mu.Unlock()
-	st.channel.mu.Lock()
-	r.messages, r.edits, r.replies = st.channel.messages, st.channel.edits, st.channel.replies
-	st.channel.mu.Unlock()
-	if !r.stopped {
-		r.verified = st.verify(ctx, ids)
-	}
-	return nil
 }
 
 // keep goes on with jobs until ctx ends, so that the dashboard has something to show: in every
@@ -148,17 +123,21 @@ func (s *stage) more(round int) []*jobs.Spec {
 		n = s.o.Quota * 7 / 5
 	}
 	batch := fmt.Sprintf("round-%d", round)
-	var specs []*jobs.Spec
-	for i := range n {
-		title := map[string]any{"title": fmt.Sprintf("Picture %d of round %d", i+1, round)}
-		specs = append(specs, jobs.New(destination, title, jobs.Batch(batch)))
-	}
 	parent := batch + "-gallery"
-	return append(specs,
-		jobs.New(destination, map[string]any{"gallery": round}, jobs.ID(parent), jobs.Prioritize(jobs.PriorityHigh)),
-		jobs.New(destination, map[string]any{"title": "First of the gallery"}, jobs.After(parent)),
-		jobs.New(destination, map[string]any{"title": "Second of the gallery"}, jobs.After(parent)),
-		jobs.New(destination, map[string]any{"title": "Later"}, jobs.Delay(s.o.Window), jobs.TTL(time.Hour)),
-		jobs.New(destination, map[string]any{"title": "Only now"}, jobs.TTL(s.o.Window/4), jobs.Prioritize(jobs.PriorityLow)),
-	)
+	specs := []*jobs.Spec{
+		picture("Gallery", jobs.ID(parent), jobs.Prioritize(jobs.PriorityHigh)),
+		picture("First of the gallery", jobs.After(parent)),
+		picture("Second of the gallery", jobs.After(parent)),
+		picture("Later", jobs.Delay(s.o.Window), jobs.TTL(time.Hour)),
+		picture("Only now", jobs.TTL(s.o.Window/4), jobs.Prioritize(jobs.PriorityLow)),
+	}
+	for i := range n {
+		specs = append(specs, picture(fmt.Sprintf("Picture %d of round %d", i+1, round), jobs.Batch(batch)))
+	}
+	return specs
+}
+
+// picture is a job of the show.
+func picture(title string, options ...jobs.Option) *jobs.Spec {
+	return jobs.New(destination, map[string]any{"title": title}, options...)
 }

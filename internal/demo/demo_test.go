@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -97,8 +96,7 @@ Summary
   calls            [0-9]+
   wasted calls     [0-9]+ answered 429
   rescheduled      [0-9]+ times, [0-9]+ jobs in flight; the others stayed in the queue
-  time to recover  [0-9.]+m?s \((no|[0-9]+) failed probes?\).*
-  Slack            1 message, updated [0-9]+ times?, [12] repl(y|ies) in its thread
+  time to recover  [0-9.]+m?s \(failed probes: [0-9]+\).*
   without breaker  30 wasted calls \(simulated; refused jobs retried after 1s\)
 $`)
 	if !want.MatchString(out.String()) {
@@ -106,7 +104,7 @@ $`)
 	}
 	for _, line := range []string{
 		"  Slack #alerts: pictures", // on a busy machine it is tested or has recovered by then
-		"  Slack #alerts, in the thread: pictures has recovered after ",
+		"  Slack #alerts: pictures has recovered after ",
 	} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("%q is missing in\n%s", line, out.String())
@@ -199,15 +197,14 @@ func TestVerify(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	err = st.verify(t.Context(), []string{"twice", "never"})
-	want := "demo: the check at the end failed: 1 jobs never reached the API; 1 jobs were accepted more than once; " +
-		"1 calls had an unknown idempotency key; 0 of 2 jobs are completed in Redis"
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v\n want %s", err, want)
+	text, err, broken := st.summary([]string{"twice", "never"}, time.Second, false)
+	want := "demo: the check at the end failed: 1 jobs never reached the API, 1 were accepted more than once, " +
+		"1 calls had an unknown idempotency key, 0 of 2 jobs are completed in Redis"
+	if err == nil || err.Error() != want || broken != nil {
+		t.Errorf("error %v, %v\n want %s", err, broken, want)
 	}
-	r := result{o: o, verified: err, published: 3}
-	if !strings.Contains(r.text(), "3 of 30 jobs; THE CHECK FAILED\n") {
-		t.Errorf("summary\n%s", r.text())
+	if !strings.Contains(text, "3 of 30 jobs; THE CHECK FAILED\n") {
+		t.Errorf("summary\n%s", text)
 	}
 }
 
@@ -240,7 +237,7 @@ func TestNaive(t *testing.T) {
 	}
 }
 
-func TestIncidents(t *testing.T) {
+func TestRecovery(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(1000+s), 0) }
 	history := []breaker.Event{
@@ -251,13 +248,7 @@ func TestIncidents(t *testing.T) {
 		{From: breaker.HalfOpen, To: breaker.Closed, At: at(12), OpenedAt: at(0), Probes: 1},
 		{From: breaker.Closed, To: breaker.Open, At: at(20), OpenedAt: at(20)},
 	}
-	got := incidentsOf(history)
-	want := []incident{{took: 12 * time.Second, probes: 1, ended: true}, {}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(incident{})); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	r := result{incidents: got}
-	if text := r.recovery(); text != "12s (1 failed probe), then not yet" {
+	if text := recovery(history); text != "12s (failed probes: 1), then not yet" {
 		t.Errorf("recovery %q", text)
 	}
 }

@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// Jobs to publish, 1 to 10000.
 	Jobs int
-	// Workers, 1 to 20, each a publisher of its own with its own connections to
-	// Redis, as separate processes have them.
+	// Workers, 1 to 20, each with its own connections to Redis, as separate
+	// processes have them.
 	Workers int
 	// Concurrency is the number of calls at a time of each worker, 1 to 100.
 	Concurrency int
@@ -52,21 +52,20 @@ func Defaults() Options {
 // Validate returns everything that is out of range, in one line.
 func (o Options) Validate() error {
 	var wrong []string
-	number := func(name string, value, least, most int) {
-		if value < least || value > most {
-			wrong = append(wrong, fmt.Sprintf("%s must be from %d to %d, is %d", name, least, most, value))
+	check := func(name string, value, least, most any, in bool) {
+		if !in {
+			wrong = append(wrong, fmt.Sprintf("%s must be from %v to %v, is %v", name, least, most, value))
 		}
 	}
+	number := func(name string, value, most int) { check(name, value, 1, most, 1 <= value && value <= most) }
 	span := func(name string, value, least, most time.Duration) {
-		if value < least || value > most {
-			wrong = append(wrong, fmt.Sprintf("%s must be from %s to %s, is %s", name, least, most, value))
-		}
+		check(name, value, least, most, least <= value && value <= most)
 	}
-	number("jobs", o.Jobs, 1, 10000)
-	number("workers", o.Workers, 1, 20)
-	number("concurrency", o.Concurrency, 1, 100)
-	number("quota", o.Quota, 1, 1_000_000)
-	number("threshold", o.Threshold, 1, 1000)
+	number("jobs", o.Jobs, 10000)
+	number("workers", o.Workers, 20)
+	number("concurrency", o.Concurrency, 100)
+	number("quota", o.Quota, 1_000_000)
+	number("threshold", o.Threshold, 1000)
 	span("window", o.Window, 100*time.Millisecond, 10*time.Minute)
 	span("cooldown", o.Cooldown, 100*time.Millisecond, 10*time.Minute)
 	span("latency", o.Latency, 0, time.Minute)

@@ -11,6 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tidegate/tidegate/alerts"
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
@@ -41,8 +44,7 @@ type stage struct {
 	timeline *timeline
 	redis    *embedded.Server
 	api      *fakeapi.API
-	channel  *channel
-	slack    *loopback.Server
+	slack    string // URL of the webhook
 	rdb      redis.UniversalClient
 	client   *jobs.Client
 	counts   *minutes.Recorder // for the charts of the dashboard
@@ -69,12 +71,11 @@ func newStage(ctx context.Context, o Options, t *timeline) (s *stage, err error)
 		Latency: o.Latency,
 		Light:   true,
 	})
-	s.channel = &channel{say: t.say}
-	s.slack = loopback.NewServer("slack", s.channel)
-	if _, err = s.slack.Start(""); err != nil {
-		return s, fmt.Errorf("demo: %w", err)
+	channel := loopback.NewServer("slack", t)
+	if s.slack, err = channel.Start(""); err != nil {
+		return s, err
 	}
-	s.closers = append(s.closers, s.slack.Close)
+	s.closers = append(s.closers, channel.Close)
 	if s.rdb, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
@@ -91,19 +92,6 @@ func newStage(ctx context.Context, o Options, t *timeline) (s *stage, err error)
 	s.closers = append(s.closers, observer.Close)
 	t.view = observer.View
 	return s, nil
-}
-
-// serve starts the dashboard, if one is wanted, and returns where it is.
-func (s *stage) serve(ctx context.Context) (url string, err error) {
-	if s.o.Serve == nil {
-		return "", nil
-	}
-	url, stop, err := s.o.Serve(ctx, s.rdb, s.client)
-	if err != nil {
-		return "", fmt.Errorf("demo: dashboard: %w", err)
-	}
-	s.closers = append(s.closers, stop)
-	return url, nil
 }
 
 // connect opens connections of their own to the embedded Redis.
@@ -127,30 +115,27 @@ func (s *stage) timeout() time.Duration { return s.o.Latency + callMargin }
 func (s *stage) enqueue(ctx context.Context) ([]string, error) {
 	specs := make([]*jobs.Spec, s.o.Jobs)
 	for i := range specs {
-		specs[i] = jobs.New(destination, map[string]any{"title": fmt.Sprintf("Picture %d", i+1)})
+		specs[i] = picture(fmt.Sprintf("Picture %d", i+1))
 	}
 	results, err := s.client.EnqueueMany(ctx, specs)
 	if err != nil {
-		return nil, fmt.Errorf("demo: %w", err)
+		return nil, err
 	}
 	ids := make([]string, len(results))
 	for i, r := range results {
 		if r.Err != nil {
-			return nil, fmt.Errorf("demo: %w", r.Err)
+			return nil, r.Err
 		}
 		ids[i] = r.Job.ID
 	}
 	return ids, nil
 }
 
-// workerName is how a worker is called in the breaker's records.
-func workerName(n int) string { return fmt.Sprintf("worker %d", n) }
-
 // start starts the API and the workers.
 func (s *stage) start(ctx context.Context) error {
 	url, err := s.api.Start("")
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
 	}
 	s.closers = append(s.closers, s.api.Close)
 	// They are stopped by close, so that jobs in flight are finished also
@@ -158,49 +143,50 @@ func (s *stage) start(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.workers.Go(func() error { s.counts.Run(running); return nil })
-	for n := 1; n <= s.o.Workers; n++ {
-		if err := s.startWorker(running, n, url); err != nil {
+	for n := range s.o.Workers {
+		if err := s.startWorker(running, fmt.Sprintf("worker %d", n+1), url); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *stage) startWorker(ctx context.Context, n int, url string) error {
-	rdb, err := s.connect(ctx, fmt.Sprintf("demo-worker-%d", n))
+func (s *stage) startWorker(ctx context.Context, name, url string) error {
+	rdb, err := s.connect(ctx, "demo-worker")
 	if err != nil {
 		return err
 	}
-	alerting, err := s.newAlerts(rdb, workerName(n))
+	quiet := slog.New(slog.DiscardHandler)
+	to, err := slack.New(slack.Options{Webhook: s.slack})
 	if err != nil {
 		return err
 	}
-	options := publisher.Options{
-		Logger: slog.New(slog.DiscardHandler), Worker: workerName(n),
-		ShutdownTimeout: grace, RetryLoopInterval: forward,
-	}
-	options.Observe(publisher.Observer{
-		OnJob:    s.timeline.jobEnded,
-		OnAnswer: func(x publisher.Answer) { s.timeline.limited(n, x.Job) },
+	alerting, err := alerts.New(rdb, alerts.Options{
+		Notifiers: []notice.Notifier{to}, Destinations: []string{destination}, Logger: quiet, Worker: name,
 	})
+	if err != nil {
+		return err
+	}
+	options := publisher.Options{Logger: quiet, Worker: name, ShutdownTimeout: grace, RetryLoopInterval: forward}
+	options.Observe(publisher.Observer{OnJob: s.timeline.jobEnded})
 	alerting.Observe(&options)
 	s.counts.Observe(&options)
 	p, err := publisher.New(rdb, options)
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
 	}
 	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url + "/pictures", Connections: s.o.Concurrency})
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
 	}
 	s.closers = append(s.closers, h.Close)
-	err = p.Handle(destination, s.timeline.watch(n, h),
+	err = p.Handle(destination, s.timeline.watch(name, h),
 		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(s.rules()))
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+	if err == nil {
+		err = alerting.Serve(p)
 	}
-	if err := alerting.Serve(p); err != nil {
-		return fmt.Errorf("demo: %w", err)
+	if err != nil {
+		return err
 	}
 	s.workers.Go(func() error {
 		defer alerting.Close()

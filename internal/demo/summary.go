@@ -2,8 +2,8 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,45 +12,45 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// incident is one time from opening to closing.
-type incident struct {
-	took   time.Duration
-	probes int // that failed
-	ended  bool
-}
+const (
+	// checkTimeout bounds the check of the results, which are in this process.
+	checkTimeout = 10 * time.Second
+	// naivePause is how long a worker without a breaker waits before it tries a
+	// refused job again.
+	naivePause = time.Second
+)
 
-// result is how the show ended.
-type result struct {
-	o           Options
-	took        time.Duration
-	published   int
-	calls       int
-	wasted      int
-	reschedules int
-	rescheduled int // different jobs
-	messages    int // in Slack
-	edits       int
-	replies     int
-	incidents   []incident
-	verified    error
-	stopped     bool // before the end
-}
-
-// incidentsOf finds the incidents in a breaker's history.
-func incidentsOf(history []breaker.Event) []incident {
-	var out []incident
-	open := false
-	for _, e := range history {
-		switch {
-		case e.To == breaker.Open && e.From == breaker.Closed:
-			out, open = append(out, incident{}), true
-		case e.To == breaker.Closed && open:
-			last := &out[len(out)-1]
-			last.took, last.probes, last.ended = e.At.Sub(e.OpenedAt), e.Probes, true
-			open = false
-		}
+// summary is the closing text after a time. failed is what the check of the results found.
+func (s *stage) summary(ids []string, took time.Duration, stopped bool) (text string, failed, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	history, err := breaker.History(ctx, s.rdb, destination, 0)
+	if err != nil {
+		return "", nil, err
 	}
-	return out
+	title, published := "Summary", " jobs, each accepted by the API exactly once (checked)"
+	if stopped {
+		title, published = "Summary so far (stopped early)", " jobs"
+	} else if failed = s.verify(ctx, ids); failed != nil {
+		published = " jobs; THE CHECK FAILED"
+	}
+	stats, t := s.api.Stats(), s.timeline
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n", title)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  published\t%d of %d%s\n", stats.Accepted, s.o.Jobs, published)
+	fmt.Fprintf(w, "  took\t%s\n", round(took))
+	fmt.Fprintf(w, "  calls\t%d\n", stats.Calls)
+	fmt.Fprintf(w, "  wasted calls\t%d answered 429\n", stats.Limited)
+	fmt.Fprintf(w, "  rescheduled\t%d times, %d jobs in flight; the others stayed in the queue\n", t.reschedules, len(t.rescheduled))
+	fmt.Fprintf(w, "  time to recover\t%s\n", recovery(history))
+	if !stopped {
+		fmt.Fprintf(w, "  without breaker\t%d wasted calls (simulated; refused jobs retried after %s)\n", naive(s.o), naivePause)
+	}
+	_ = w.Flush() // to memory
+	return b.String(), failed, nil
 }
 
 // verify holds the API's own record and Redis's against the ids: each job was
@@ -75,87 +75,53 @@ func (s *stage) verify(ctx context.Context, ids []string) error {
 	if len(stats) == 1 {
 		completed = stats[0].Counts[jobs.Completed]
 	}
-	var wrong []string
-	if missing > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d jobs never reached the API", missing))
+	if missing+repeated+len(accepted) == 0 && completed == len(ids) {
+		return nil
 	}
-	if repeated > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d jobs were accepted more than once", repeated))
-	}
-	if len(accepted) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d calls had an unknown idempotency key", len(accepted)))
-	}
-	if completed != len(ids) {
-		wrong = append(wrong, fmt.Sprintf("%d of %d jobs are completed in Redis", completed, len(ids)))
-	}
-	if len(wrong) > 0 {
-		return errors.New("demo: the check at the end failed: " + strings.Join(wrong, "; "))
-	}
-	return nil
+	return fmt.Errorf("demo: the check at the end failed: %d jobs never reached the API, %d were accepted more than once, "+
+		"%d calls had an unknown idempotency key, %d of %d jobs are completed in Redis", missing, repeated, len(accepted), completed, len(ids))
 }
 
-// text is the closing summary.
-func (r *result) text() string {
-	var b strings.Builder
-	title := "Summary"
-	if r.stopped {
-		title = "Summary so far (stopped early)"
+// recovery words how long each incident in a breaker's history lasted.
+func recovery(history []breaker.Event) string {
+	var incidents []string
+	for _, e := range history {
+		switch {
+		case e.To == breaker.Open && e.From == breaker.Closed:
+			incidents = append(incidents, "not yet")
+		case e.To == breaker.Closed && len(incidents) > 0:
+			incidents[len(incidents)-1] = fmt.Sprintf("%s (failed probes: %d)", round(e.At.Sub(e.OpenedAt)), e.Probes)
+		}
 	}
-	fmt.Fprintf(&b, "\n%s\n", title)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
-	}
-	switch {
-	case r.stopped:
-		row("published", "%d of %d jobs", r.published, r.o.Jobs)
-	case r.verified == nil:
-		row("published", "%d of %d jobs, each accepted by the API exactly once (checked)", r.published, r.o.Jobs)
-	default:
-		row("published", "%d of %d jobs; THE CHECK FAILED", r.published, r.o.Jobs)
-	}
-	row("took", "%s", round(r.took))
-	row("calls", "%d", r.calls)
-	row("wasted calls", "%d answered 429", r.wasted)
-	row("rescheduled", "%d times, %d jobs in flight; the others stayed in the queue", r.reschedules, r.rescheduled)
-	row("time to recover", "%s", r.recovery())
-	if !r.stopped {
-		row("Slack", "%s, updated %s, %s in its thread", plural(r.messages, "message"), plural(r.edits, "time"), plural(r.replies, "reply"))
-		row("without breaker", "%d wasted calls (simulated; refused jobs retried after %s)", naive(r.o), naivePause)
-	}
-	_ = w.Flush() // to memory
-	return b.String()
-}
-
-func plural(n int, what string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(what, "y"):
-		what = strings.TrimSuffix(what, "y") + "ies"
-	default:
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
-func (r *result) recovery() string {
-	if len(r.incidents) == 0 {
+	if len(incidents) == 0 {
 		return "the limit was never reached; try a smaller --quota"
 	}
-	var parts []string
-	for _, i := range r.incidents {
-		if !i.ended {
-			parts = append(parts, "not yet")
-			continue
-		}
-		failed := "no failed probe"
-		switch {
-		case i.probes == 1:
-			failed = "1 failed probe"
-		case i.probes > 1:
-			failed = fmt.Sprintf("%d failed probes", i.probes)
-		}
-		parts = append(parts, fmt.Sprintf("%s (%s)", round(i.took), failed))
-	}
-	return strings.Join(parts, ", then ")
+	return strings.Join(incidents, ", then ")
 }
+
+// naive computes how many calls would be wasted without a breaker: the same jobs,
+// slots and API, where each refused job is tried again after naivePause and the
+// slot takes another one meanwhile. It is a simulation, which takes no time.
+func naive(o Options) (wasted int) {
+	// When each slot is free and each job may be tried: both in order, as later calls end later.
+	slots, due := slices.Repeat([]time.Duration{0}, o.Workers*o.Concurrency), slices.Repeat([]time.Duration{0}, o.Jobs)
+	windowEnd, used := time.Duration(-1), 0 // of the API, as fakeapi.FixedWindow counts
+	latency := max(o.Latency, time.Millisecond)
+	for len(due) > 0 {
+		now := max(slots[0], due[0])
+		if now >= windowEnd {
+			windowEnd, used = now+o.Window, 0
+		}
+		if used < o.Quota {
+			used++
+		} else {
+			wasted++
+			due = append(due, now+latency+naivePause)
+		}
+		due, slots = due[1:], append(slots[1:], now+latency)
+	}
+	return wasted
+}
+
+// round shortens a time to a tenth of a second.
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
