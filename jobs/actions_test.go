@@ -269,9 +269,8 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 			results, err := b.EnqueueMany(ctx, []*jobs.Spec{nil})
 			return errors.Join(err, results[0].Err)
 		},
-		"apply":       apply(jobs.Key("alice")),
-		"apply, cost": apply(jobs.Cost(2)),
-		"validate":    func() error { return (*jobs.Spec)(nil).Validate(jobs.Limits{}) },
+		"apply":    apply(jobs.Key("alice")),
+		"validate": func() error { return (*jobs.Spec)(nil).Validate(jobs.Limits{}) },
 	})
 	for name, err := range map[string]error{ // without a cause
 		"fail": jobs.Fail(nil), "discard": jobs.Discard(nil), "unauthorized": jobs.Unauthorized(nil), "unreachable": jobs.Unreachable(nil),

@@ -84,7 +84,7 @@ type Job struct {
 	// MaxReschedules is nil for a job without a limit.
 	MaxReschedules *int `json:"max_reschedules"`
 	// Cost is what a call takes of each window of the destination's declared limits. A handler
-	// may set it to what the call has really cost, as by returning a Cost: that corrects what was
+	// may set it to what the call has really cost, whatever its outcome: that corrects what was
 	// taken, and is not stored with the job.
 	Cost int `json:"cost"`
 	// AvailableAt is the earliest instant at which it may be started.

@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -159,25 +158,10 @@ func MaxReschedules(n int) Option {
 // MaxCost is the highest cost of a call.
 const MaxCost = store.MaxCost
 
-// Cost is what a call takes of each window of the destination's declared limits, 1 to MaxCost. As
-// an Option it is that of the job, 1 without it; see Job.Cost. A job whose cost is above a window
-// can never run.
-//
-// A handler returns it to say that it has published the job, and what the call has really cost,
-// which corrects what was taken. As with errors.As, an error that wraps it and no other error means
-// the same, be it of fmt.Errorf or of a type of your own with an Unwrap method: it is no failure.
-// errors.Join(err, jobs.Cost(n)) says so of any other outcome, that of err.
-type Cost int //nolint:errname // an outcome that is no failure
-
-// Apply implements Option.
-func (c Cost) Apply(s *Spec) {
-	mustSpec(s)
-	n := int(c)
-	s.Cost = &n
-}
-
-// Error names the cost.
-func (c Cost) Error() string { return "the call cost " + strconv.Itoa(int(c)) }
+// Cost is what a call takes of each window of the destination's declared limits, 1 to MaxCost; 1
+// without it. A job whose cost is above a window can never run. A handler sets [Job].Cost to what the
+// call has really cost.
+func Cost(n int) Option { return OptionFunc(func(s *Spec) { s.Cost = &n }) }
 
 // Retry calls the job again after failures by the given policy. Zero fields of
 // the policy take their defaults. Without it a job is called once.

@@ -33,8 +33,7 @@ type inFlight struct {
 }
 
 // call runs the handler within the destination's timeout or a shorter one of the job, and a probe within the lease of its
-// permit: after that another probe may start. The handler gets a copy of the job, of which
-// Response, Budget, Output and ReasonCode are copied back.
+// permit: after that another probe may start. The handler gets a copy of the job; see takeBack.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
 	timeout, ownTimeout := d.s.timeout, false
 	if own := time.Duration(job.Request.TimeoutSecs) * time.Second; own > 0 && own < timeout {
@@ -56,59 +55,19 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 		}})
 	}
 	noticed, returned, err := d.publish(ctx, job, own, w)
-	cost, err := withoutCost(err)
+	r := classify(ctx, err)
 	if returned {
 		takeBack(job, own, err)
-		if own.Cost != job.Cost && cost == 0 {
-			cost = own.Cost
+		if own.Cost != job.Cost {
+			r.cost = own.Cost
 		}
 	}
-	r := classify(ctx, err)
-	r.cost = cost
 	r.ownTimeout = ownTimeout && errors.Is(ctx.Err(), context.DeadlineExceeded) &&
 		(r.kind == unreachable || r.trigger == jobs.OnTimeout && r.noAnswer(job))
 	if r.noAnswer(job) && noticedLate(deadline, noticed) {
 		r.kind = interrupted
 	}
 	return r
-}
-
-// withoutCost returns the jobs.Cost in what a handler returned, 0 for none, and the rest: nil for an
-// error that wraps nothing else and is not an outcome of its own.
-func withoutCost(err error) (int, error) {
-	cost, ok := errors.AsType[jobs.Cost](err)
-	if !ok {
-		return 0, err
-	}
-	return int(cost), withoutCosts(err)
-}
-
-func withoutCosts(err error) error {
-	if _, has := errors.AsType[jobs.Cost](err); !has {
-		return err
-	}
-	switch e := err.(type) { //nolint:errorlint // one level at a time
-	case jobs.Cost:
-		return nil
-	case *jobs.FailError, *jobs.UnauthorizedError, *jobs.UnreachableError, *jobs.RateLimitedError:
-		return err
-	case interface{ Unwrap() error }:
-		if withoutCosts(e.Unwrap()) == nil {
-			return nil
-		}
-	case interface{ Unwrap() []error }:
-		var rest []error
-		for _, inner := range e.Unwrap() {
-			if inner = withoutCosts(inner); inner != nil {
-				rest = append(rest, inner)
-			}
-		}
-		if len(rest) == 1 {
-			return rest[0]
-		}
-		return errors.Join(rest...)
-	}
-	return err
 }
 
 // takeBack copies what the handler has set in its copy of the job, and the response from its

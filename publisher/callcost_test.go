@@ -3,7 +3,6 @@ package publisher_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -23,29 +22,15 @@ func (b *fixture) used(name string) int {
 	return l.Declared[0].Used
 }
 
-// counted is an error of a user's own that wraps a cost.
-type counted struct{ cost jobs.Cost }
-
-func (c counted) Error() string { return "counted: " + c.cost.Error() }
-func (c counted) Unwrap() error { return c.cost }
-
 // What a call has really cost corrects what it took, and a call that was not made takes nothing.
 func TestHandlersSayTheTrueCost(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	answers := map[string]func(*jobs.Job) error{
-		"more":           func(*jobs.Job) error { return jobs.Cost(300) },
-		"less":           func(*jobs.Job) error { return jobs.Cost(2) },
-		"the job's":      func(j *jobs.Job) error { j.Cost = 70; return nil },
-		"with a failure": func(*jobs.Job) error { return errors.Join(jobs.Discard(errors.New("no")), jobs.Cost(5)) },
-		"of an own type": func(*jobs.Job) error { return counted{jobs.Cost(12)} },
-		"wrapped":        func(*jobs.Job) error { return fmt.Errorf("done: %w", jobs.Cost(7)) },
-		"joined":         func(*jobs.Job) error { return fmt.Errorf("done: %w", errors.Join(errors.Join(jobs.Cost(8)), nil)) },
-		"in a failure":   func(*jobs.Job) error { return jobs.Discard(jobs.Cost(9)) },
-		"joined deeply": func(*jobs.Job) error {
-			return errors.Join(fmt.Errorf("metered: %w", jobs.Cost(11)), fmt.Errorf("sent: %w", jobs.Discard(errors.New("no"))))
-		},
-		"as before": func(*jobs.Job) error { return nil },
+		"more":           func(j *jobs.Job) error { j.Cost = 300; return nil },
+		"less":           func(j *jobs.Job) error { j.Cost = 2; return nil },
+		"with a failure": func(j *jobs.Job) error { j.Cost = 5; return jobs.Discard(errors.New("no")) },
+		"as before":      func(*jobs.Job) error { return nil },
 	}
 	handler := make(chan func(*jobs.Job) error, 1)
 	b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
@@ -57,7 +42,6 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 		}
 	},
 		publisher.Breaker(breaker.Options{Rate: breaker.Rates{{Calls: 1000, Per: 300 * time.Hour, Burst: 1000}}, KeyRate: breaker.Rates{{Calls: 900, Per: 300 * time.Hour, Burst: 900}}}))
-	failures := map[string]string{"with a failure": "no", "in a failure": "the call cost 9", "joined deeply": "sent: no"}
 	of, total := 0, 0
 	for _, step := range []struct {
 		name, result string
@@ -65,13 +49,7 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 	}{
 		{"more", publisher.Completed, 300},
 		{"less", publisher.Completed, 2},
-		{"the job's", publisher.Completed, 70},
 		{"with a failure", publisher.FailedFinal, 5},
-		{"wrapped", publisher.Completed, 7},
-		{"of an own type", publisher.Completed, 12},
-		{"joined", publisher.Completed, 8},
-		{"in a failure", publisher.FailedFinal, 9},
-		{"joined deeply", publisher.FailedFinal, 11},
 		{"as before", publisher.Completed, 40},
 	} {
 		for _, key := range []string{"", "k"} {
@@ -80,9 +58,6 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 			e := b.want(step.result)
 			if e.Job.ID != job.ID || e.Job.Cost != 40 {
 				t.Fatalf("%s: event of %+v", step.name, e.Job)
-			}
-			if want := failures[step.name]; step.result == publisher.FailedFinal && (e.Err == nil || e.Err.Error() != want) {
-				t.Errorf("%s: error %v, want %q", step.name, e.Err, want)
 			}
 			if total += step.cost; key != "" {
 				of += step.cost

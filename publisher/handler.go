@@ -20,8 +20,8 @@ import (
 // (runtime.Goexit, as t.FailNow does) has failed.
 //
 // job is a copy. A handler may set job.Response, which is stored with the job, job.Output,
-// which the job's children get, and job.Budget, the API's remaining calls; other changes to job
-// have no effect.
+// which the job's children get, job.Budget, the API's remaining calls, and job.Cost, what the call
+// has really cost; other changes to job have no effect.
 //
 // Besides the outcomes of package jobs a handler may return the errors of package
 // breaker as they are. For a *breaker.OpenError, and any error that wraps
