@@ -1,0 +1,195 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Act is an action on jobs, in words.
+type Act struct {
+	Action jobs.Action
+	// Verb is its name on buttons, Past what it does to a job: "Cancel", "cancelled". Asked is what is asked of
+	// running jobs, "" if they are not.
+	Verb, Past, Asked string
+	// Means explains it to the operator that is about to do it, Effect to programmers.
+	Means, Effect string
+	// For are the statuses that allow it.
+	For []jobs.Status
+	// Danger says that it cannot be undone.
+	Danger bool
+}
+
+// Acts in the order of their buttons.
+var Acts = []Act{
+	{
+		jobs.ActionRetry, "Retry", "retried", "",
+		"They run again, with their counters at 0. Jobs that were cancelled because of a parent wait for that parent again.",
+		"Runs failed and cancelled jobs again, with their counters at 0. Jobs that were cancelled because a parent failed have to be named, or filtered, too.",
+		[]jobs.Status{jobs.Failed, jobs.Cancelled},
+		false,
+	},
+	{
+		jobs.ActionPause, "Pause", "paused", "pause after their calls",
+		"They wait until they are resumed, and still expire. Running jobs are paused after their calls, unless those complete them.",
+		"A paused job keeps its times: it still expires. A running one is paused after its call, unless the call completes it.",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending},
+		false,
+	},
+	{
+		jobs.ActionResume, "Resume", "resumed", "",
+		"They return to their status before the pause, with the same due time.",
+		"A job goes back to where it was when it was paused, with the time it had.",
+		[]jobs.Status{jobs.Paused, jobs.Running}, // a running one may be about to be paused
+		false,
+	},
+	{
+		jobs.ActionCancel, "Cancel", "cancelled", "stop",
+		"Jobs that have not started never start. Calls of running jobs are interrupted; a job that the API has accepted by then is completed. Children are cancelled too.",
+		"A job that has not started never starts. The call of a running one is cut within a second; if the API had accepted it already, the job is completed. Jobs that come after a cancelled one are cancelled too.",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
+		true,
+	},
+}
+
+// ActNamed returns the act of an action.
+func ActNamed(action string) (Act, bool) {
+	i := slices.IndexFunc(Acts, func(a Act) bool { return string(a.Action) == action })
+	if i < 0 {
+		return Act{}, false
+	}
+	return Acts[i], true
+}
+
+// Offered reports whether a page offers the act for a job in the status.
+func (a Act) Offered(s jobs.Status) bool {
+	return slices.Contains(a.For, s) && (s != jobs.Running || a.Asked != "")
+}
+
+// StatusFilterError is a status of a filter that an act is not for.
+type StatusFilterError struct {
+	Act    Act
+	Status jobs.Status
+}
+
+func (e *StatusFilterError) Error() string {
+	return fmt.Sprintf("%s jobs cannot be %s; %s ones can", e.Status, e.Act.Past, JoinStatuses(e.Act.For))
+}
+
+// Check returns a *StatusFilterError if the filter names a status that the act is not for.
+func (a Act) Check(f jobs.Filter) error {
+	for _, s := range f.Statuses {
+		if slices.Contains(jobs.Statuses, s) && !slices.Contains(a.For, s) {
+			return &StatusFilterError{a, s}
+		}
+	}
+	return nil
+}
+
+// JoinStatuses lists statuses in a text.
+func JoinStatuses(statuses []jobs.Status) string {
+	names := make([]string, len(statuses))
+	for i, s := range statuses {
+		names[i] = string(s)
+	}
+	return strings.Join(names, ", ")
+}
+
+// FilterWords words what a filter selects: "failed jobs of shop".
+func FilterWords(f jobs.Filter) string {
+	text := strings.ReplaceAll(JoinStatuses(f.Statuses), "_", " ")
+	for _, part := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}} {
+		if part[0] == "of " {
+			text += " jobs"
+		}
+		if part[1] != "" {
+			text += " " + part[0] + part[1]
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
+// Results are what an act on named jobs came to.
+type Results struct {
+	jobs.ActSummary
+
+	// Items are those that were reached, in the order of the ids.
+	Items []Result `json:"items"`
+}
+
+// Result is what an act on one job came to.
+type Result struct {
+	jobs.ActResult
+
+	Error string `json:"error"`
+}
+
+// mostTargets bounds the ids in a line of the audit log.
+const mostTargets = 10
+
+// Do does an act to jobs, each once. With an error the results are those of the jobs that were reached before it.
+func (s *System) Do(ctx context.Context, a Act, ids []string, why Why) (Results, error) {
+	out := Results{Items: []Result{}}
+	var unique []string
+	for _, id := range ids {
+		if !slices.Contains(unique, id) {
+			unique = append(unique, id)
+		}
+	}
+	found, err := s.client.Act(ctx, a.Action, unique, jobs.By(why.By), jobs.Because(why.Reason))
+	for _, r := range found {
+		item := Result{ActResult: r}
+		switch {
+		case r.Done:
+			out.Done++
+		case r.Asked:
+			out.Asked++
+		case err != nil && !errors.Is(r.Err, jobs.ErrStatus) && !errors.Is(r.Err, jobs.ErrNotFound): // not reached
+			continue
+		default:
+			out.Refused++
+			item.Error = r.Err.Error()
+		}
+		out.Items = append(out.Items, item)
+	}
+	s.actedOn(ctx, a, strings.Join(unique[:min(len(unique), mostTargets)], ","), out.ActSummary, err, why)
+	return out, err
+}
+
+// DoWhere does an act to the jobs of a filter. With an error the counts are those of what was done before it. An
+// unknown destination without jobs is a *jobs.UnknownDestinationError.
+func (s *System) DoWhere(ctx context.Context, a Act, f jobs.Filter, why Why) (jobs.ActSummary, error) {
+	if err := a.Check(f); err != nil {
+		return jobs.ActSummary{}, err
+	}
+	sum, err := s.client.ActWhere(ctx, a.Action, f, jobs.By(why.By), jobs.Because(why.Reason))
+	if !jobs.Refused(err) {
+		s.actedOn(ctx, a, FilterWords(f), sum, err, why)
+	}
+	if err == nil && sum == (jobs.ActSummary{}) {
+		return sum, s.foundNone(ctx, f.Destination)
+	}
+	return sum, err
+}
+
+// Matching counts the jobs that DoWhere would be about.
+func (s *System) Matching(ctx context.Context, a Act, f jobs.Filter) (int, error) {
+	if err := a.Check(f); err != nil {
+		return 0, err
+	}
+	n, err := s.client.CountWhere(ctx, a.Action, f)
+	if err == nil && n == 0 {
+		return 0, s.foundNone(ctx, f.Destination)
+	}
+	return n, err
+}
+
+// actedOn logs an act on jobs.
+func (s *System) actedOn(ctx context.Context, a Act, target string, sum jobs.ActSummary, err error, why Why) {
+	s.acted(ctx, string(a.Action)+" jobs", target, err, why.Reason, slog.Int("count", sum.Done+sum.Asked), slog.Int("refused", sum.Refused))
+}

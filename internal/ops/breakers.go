@@ -1,0 +1,151 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// KnownBreaker parses the name of a breaker: a destination, or destination/key. The error is that of
+// [breaker.ParseName], or a *jobs.UnknownDestinationError.
+func (s *System) KnownBreaker(ctx context.Context, name string) (destination, key string, err error) {
+	if destination, key, err = breaker.ParseName(name); err != nil {
+		return "", "", err
+	}
+	return destination, key, s.Known(ctx, destination)
+}
+
+// Breaker is a breaker, and the jobs that its API refused alone: nil without any, and for the breaker of a key.
+type Breaker = explain.Breaker
+
+// Breaker reads a breaker.
+func (s *System) Breaker(ctx context.Context, name string) (Breaker, error) {
+	return explain.ReadBreaker(ctx, s.rdb, s.client, name)
+}
+
+// ErrCursor is the error of a cursor that no page has returned.
+var ErrCursor = explain.ErrInvalidCursor
+
+// Breakers returns a page of the breakers of a destination, or of all known ones for "". See
+// [explain.PageOfBreakers].
+func (s *System) Breakers(ctx context.Context, destination, cursor string, limit int) (page Page[breaker.Status], err error) {
+	all, err := s.breakersOf(ctx, destination)
+	if err != nil {
+		return page, err
+	}
+	page.Items, page.Next, err = explain.PageOfBreakers(all, cursor, limit, time.Now())
+	return page, err
+}
+
+func (s *System) breakersOf(ctx context.Context, destination string) ([]breaker.Status, error) {
+	read := func(ctx context.Context, names ...string) ([]breaker.Status, error) {
+		found, err := s.AllBreakers(ctx, names...)
+		return slices.Concat(found...), err
+	}
+	if destination != "" {
+		if err := s.Known(ctx, destination); err != nil {
+			return nil, err
+		}
+		return read(ctx, destination)
+	}
+	return readAll(ctx, s.cache, "breakers", func(ctx context.Context) ([]breaker.Status, error) {
+		names, err := s.Names(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return read(ctx, names...)
+	})
+}
+
+// AllBreakers returns the breakers of destinations, each before those of its keys.
+func (s *System) AllBreakers(ctx context.Context, destinations ...string) ([][]breaker.Status, error) {
+	return s.breakers.ListAll(ctx, s.rdb, destinations)
+}
+
+// Incidents returns the last incidents of a breaker, the oldest first; limit 0: all that are kept.
+func (s *System) Incidents(ctx context.Context, name string, limit int) (List[breaker.Incident], error) {
+	return listOf(s.breakers.Incidents(ctx, s.rdb, name, limit))
+}
+
+// Transitions returns the last transitions of a breaker, the oldest first; limit 0: all that are kept.
+func (s *System) Transitions(ctx context.Context, name string, limit int) (List[breaker.Event], error) {
+	return listOf(s.breakers.History(ctx, s.rdb, name, limit))
+}
+
+// BreakerAct is what an operator does to a breaker.
+type BreakerAct string
+
+// The acts on breakers.
+const (
+	Trip  BreakerAct = "trip"  // no call is made
+	Force BreakerAct = "force" // calls go out whatever the API sends
+	Reset BreakerAct = "reset" // it is closed, and neither tripped nor forced any more
+)
+
+// ActOnBreaker does an act to a breaker, a trip or force for a time or, for 0, until it is reset. It returns the
+// breaker after that.
+func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, length time.Duration, why Why) (b breaker.Status, err error) {
+	span := slog.String("for", "until it is reset")
+	if length > 0 {
+		span = slog.String("for", "for "+length.String())
+	}
+	attrs := []slog.Attr{span}
+	switch act {
+	case Trip:
+		b, err = s.breakers.Trip(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
+	case Force:
+		b, err = s.breakers.ForceClosed(ctx, s.rdb, name, breaker.ForceOptions{For: length, Reason: why.Reason, By: why.By})
+	case Reset:
+		attrs = nil
+		b, err = s.breakers.Reset(ctx, s.rdb, name, why.By)
+	}
+	s.acted(ctx, string(act)+" breaker", name, err, why.Reason, attrs...)
+	return b, err
+}
+
+// Limits reads the limits of a destination or key.
+func (s *System) Limits(ctx context.Context, name string) (breaker.Limits, error) {
+	return s.breakers.Limits(ctx, s.rdb, name)
+}
+
+// ListLimits returns a page of the limits of a destination and its keys, or of all known ones for "".
+func (s *System) ListLimits(ctx context.Context, destination, cursor string, limit int) (page Page[breaker.Limits], err error) {
+	names := []string{destination}
+	if destination == "" {
+		names, err = s.Names(ctx)
+	} else {
+		err = s.Known(ctx, destination)
+	}
+	if err != nil {
+		return page, err
+	}
+	page.Items, page.Next, err = s.breakers.ListLimits(ctx, s.rdb, names, cursor, limit)
+	if errors.Is(err, breaker.ErrInvalidCursor) {
+		return page, breaker.ErrInvalidCursor
+	}
+	return page, err
+}
+
+// ForgetLimits forgets what was learned and announced of a limit, and returns that.
+func (s *System) ForgetLimits(ctx context.Context, name string, why Why) (breaker.Limits, error) {
+	forgotten, err := s.breakers.ForgetLimits(ctx, s.rdb, name, why.By)
+	s.acted(ctx, "forget limits", name, err, why.Reason)
+	return forgotten, err
+}
+
+// NeedIt counts the jobs that wait for a breaker, and those of them that expire within soon: -1, not known, for the
+// breaker of a key.
+func (s *System) NeedIt(ctx context.Context, destination, key string, soon time.Duration) (waiting, expiring int, err error) {
+	if key != "" {
+		waiting, err = s.client.HeldCount(ctx, destination, key)
+		return waiting, -1, err
+	}
+	survey, err := s.client.Survey(ctx, destination, soon)
+	return survey.Counts[jobs.Pending] + survey.Counts[jobs.RetryPending], survey.Expiring, err
+}

@@ -1,0 +1,146 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Job is a job, and why it waits.
+type Job struct {
+	*jobs.Job
+
+	// Waiting is nil if the job runs or has ended.
+	Waiting *explain.Waiting `json:"waiting"`
+	// Redacted is true of what [Job.Redact] returns.
+	Redacted bool `json:"redacted,omitempty"`
+}
+
+// Redact returns the job without its payload, response, output, query and headers, which may hold secrets.
+func (j Job) Redact() Job {
+	hidden := *j.Job
+	hidden.Payload, hidden.Response, hidden.Output, hidden.Request = nil, nil, nil, jobs.Request{
+		Method: j.Request.Method, Path: j.Request.Path, Encoding: j.Request.Encoding, TimeoutSecs: j.Request.TimeoutSecs,
+	}
+	return Job{Job: &hidden, Waiting: j.Waiting, Redacted: true}
+}
+
+// ListedJob is a job in a list: its JSON has no payload and no output.
+type ListedJob struct {
+	Job
+
+	Payload *json.RawMessage `json:"payload,omitempty"` // hides the job's
+	Output  *json.RawMessage `json:"output,omitempty"`  // likewise
+}
+
+// Explain says why a job waits, and its place in the queue.
+func (s *System) Explain(ctx context.Context, job *jobs.Job) (*explain.Waiting, error) {
+	e := explain.New(s.rdb, s.client)
+	w, err := e.Waiting(ctx, job)
+	if err == nil {
+		err = e.Place(ctx, job, w)
+	}
+	return w, err
+}
+
+// Job reads a job. An unknown one is jobs.ErrNotFound.
+func (s *System) Job(ctx context.Context, id string) (Job, error) {
+	job, err := s.client.Get(ctx, id)
+	if err != nil {
+		return Job{}, err
+	}
+	waiting, err := s.Explain(ctx, job)
+	return Job{Job: job, Waiting: waiting}, err
+}
+
+// mostKeysExplained bounds the breakers of keys that are read for one page.
+const mostKeysExplained = 20
+
+// Jobs returns a page of jobs, the newest first, with why they wait. A destination that is not known is an error,
+// a *jobs.UnknownDestinationError, if it has no jobs and others are known.
+func (s *System) Jobs(ctx context.Context, o jobs.ListOptions) (page Page[ListedJob], err error) {
+	found, err := s.client.List(ctx, o)
+	if err != nil {
+		return page, err
+	}
+	if len(found.Items) == 0 && found.Next == "" && o.Cursor == "" {
+		if err := s.foundNone(ctx, o.Destination); err != nil {
+			return page, err
+		}
+	}
+	page = Page[ListedJob]{Items: make([]ListedJob, len(found.Items)), Next: found.Next}
+	explainer, keys := explain.New(s.rdb, s.client), map[string]bool{}
+	for i, j := range found.Items {
+		page.Items[i].Job.Job = j
+		if explain.Held(j) {
+			key := j.ReasonCode // names its breaker
+			if !keys[key] && len(keys) == mostKeysExplained {
+				// Beyond them a job is reported as deferred until its time, which is true too.
+				plain := *j
+				plain.Reason, plain.ReasonCode = "", ""
+				j = &plain
+			} else {
+				keys[key] = true
+			}
+		}
+		if page.Items[i].Waiting, err = explainer.Waiting(ctx, j); err != nil {
+			return page, err
+		}
+	}
+	return page, nil
+}
+
+// History returns what happened to a job, the oldest first. An unknown one is jobs.ErrNotFound.
+func (s *System) History(ctx context.Context, id string) (List[jobs.HistoryEntry], error) {
+	return listOf(s.client.History(ctx, id))
+}
+
+// Batch is how far a batch is, as of CountedAt.
+type Batch struct {
+	*jobs.BatchStatus
+
+	CountedAt time.Time `json:"counted_at" doc:"When they were counted." example:"2030-01-31T14:35:00Z"`
+}
+
+const (
+	// countTimeout bounds one count of a batch. It goes on after its caller's timeout, so that a repeated request
+	// finds the result.
+	countTimeout = time.Minute
+	// countsAtOnce bounds concurrent counts.
+	countsAtOnce = 4
+)
+
+// countTerms keep a count for ten times as long as it took, and one that was too long likewise. Other errors
+// come quickly.
+var countTerms = terms{countTimeout, countTimeout, func(took time.Duration, err error) time.Duration {
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return 0
+	}
+	return max(fresh, 10*took)
+}}
+
+// Batch counts the jobs of a batch, for which Redis reads each of them: requests for the same batch share a
+// count. An unknown batch is jobs.ErrNotFound.
+func (s *System) Batch(ctx context.Context, name string) (Batch, error) {
+	k, err := s.batches.read(ctx, name, countTerms, func(ctx context.Context) (any, error) {
+		select {
+		case s.counts <- struct{}{}:
+			defer func() { <-s.counts }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		b, err := s.client.Batch(ctx, name)
+		return Batch{b, time.Now().UTC()}, err
+	})
+	if err == nil {
+		err = k.err
+	}
+	if err != nil {
+		return Batch{}, err
+	}
+	return k.value.(Batch), nil //nolint:forcetypeassert // all are
+}
