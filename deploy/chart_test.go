@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -36,11 +35,8 @@ func TestChartShipsCopiesOfTheSource(t *testing.T) {
 
 // schema is what the tests look at of a JSON schema.
 type schema struct {
-	Ref                  string `json:"$ref"`
-	Type                 any
 	Properties           map[string]*schema
 	AdditionalProperties any
-	Defs                 map[string]*schema `json:"$defs"`
 }
 
 func (s *schema) closed() bool { return s.AdditionalProperties == false }
@@ -50,86 +46,6 @@ func loadSchema(t *testing.T) *schema {
 	s := new(schema)
 	decodeJSON(t, chart+"values.schema.json", s)
 	return s
-}
-
-// Every variable can be set by the chart, and every value of the chart that stands for a
-// variable has one.
-func TestChartKnowsEveryVariable(t *testing.T) {
-	t.Parallel()
-	s := loadSchema(t)
-	elsewhere := map[string]string{
-		"REDIS_URL":             "redis",
-		"SHUTDOWN_TIMEOUT":      "worker.shutdownTimeoutSeconds",
-		"OPS_ADDR":              "worker.opsPort",
-		"SLACK_BOT_TOKEN":       "existingSecret",
-		"SLACK_WEBHOOK_URL":     "existingSecret",
-		"PAGERDUTY_ROUTING_KEY": "existingSecret",
-		"LISTEN_ADDR":           "api.port",
-		"API_TOKENS_FILE":       "api.tokens",
-		"CREDENTIALS_KEY":       "existingSecret",
-	}
-	secrets := map[string]string{
-		"authToken": "authToken", "authTokensFile": "authTokens", "callbackSecret": "callbackSecret", "headers": "headers",
-		"oauthClientSecret": "oauthClientSecret", "oauthRefreshTokensFile": "oauthRefreshTokens",
-		"answersFile": "answers",
-	}
-	config := maps.Clone(s.Defs["config"].Properties)
-	destination := maps.Clone(s.Defs["destination"].Properties)
-	breaker := maps.Clone(s.Defs["breaker"].Properties)
-	delete(destination, "circuitBreaker")
-	delete(destination, "headersSecret") // Another way to say headers.
-
-	name := regexp.MustCompile(`(?m)^#?([A-Z][A-Z0-9_]+)=`)
-	for _, m := range name.FindAllStringSubmatch(string(read(t, "../config.example.env")), -1) {
-		variable := m[1]
-		suffix, ofDestination := strings.CutPrefix(variable, "DESTINATION_0_")
-		ofBreaker := false
-		if ofDestination {
-			suffix, ofBreaker = strings.CutPrefix(suffix, "CIRCUIT_BREAKER_")
-		}
-		key := camel(suffix)
-		var known map[string]*schema
-		switch {
-		case ofBreaker:
-			known = breaker
-		case ofDestination:
-			known = destination
-			if s, ok := secrets[key]; ok {
-				key = s
-			}
-		case elsewhere[variable] != "":
-			continue
-		default:
-			known, key = config, variable
-		}
-		if known[key] == nil {
-			t.Errorf("%s: values.schema.json has no %s; add it, and to the comments of values.yaml", variable, key)
-		}
-		delete(known, key)
-	}
-	for _, rest := range []map[string]*schema{config, destination, breaker} {
-		for key := range rest {
-			t.Errorf("values.schema.json: %s stands for no variable of config.example.env", key)
-		}
-	}
-}
-
-// camel turns COOLDOWN_MS into cooldownMs.
-func camel(name string) string {
-	var b strings.Builder
-	upper := false
-	for _, r := range strings.ToLower(name) {
-		switch {
-		case r == '_':
-			upper = true
-		case upper:
-			b.WriteRune(unicode.ToUpper(r))
-			upper = false
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }
 
 func TestValuesAreExplainedAndChecked(t *testing.T) {

@@ -2,8 +2,8 @@
 //
 // The structs in vars.go are the only list of variables: their tags say how a
 // value is read and bounded, their comments are the documentation. The
-// configuration reference (docs/configuration.md) and config.example.env are
-// generated from them.
+// configuration reference (docs/configuration.md), config.example.env and the chart's
+// schema and list of a destination's values are generated from them.
 //
 // Rules that hold for every variable:
 //

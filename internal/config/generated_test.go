@@ -20,10 +20,11 @@ var update = flag.Bool("update", false, "write the generated files instead of co
 const (
 	referenceFile = "../../docs/configuration.md"
 	exampleFile   = "../../config.example.env"
+	schemaFile    = "../../deploy/helm/tidegate/values.schema.json"
+	valuesFile    = "../../deploy/helm/tidegate/values.yaml"
 )
 
-// TestGeneratedReference and TestGeneratedExample fail when a variable changed
-// and its documentation was not generated again.
+// The TestGenerated… fail when a variable changed and what is generated from it did not.
 func TestGeneratedReference(t *testing.T) {
 	compareGenerated(t, "testdata/configuration.md.tmpl", referenceFile)
 }
@@ -42,17 +43,24 @@ func compareGenerated(t *testing.T, templateFile, file string) {
 	if err := tmpl.Execute(&want, documentation(t)); err != nil {
 		t.Fatal(err)
 	}
-	if *update {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
+	compareFile(t, file, func(string) string { return want.String() })
+}
+
+// compareFile compares a file with what generate makes of it, or writes that.
+func compareFile(t *testing.T, file string, generate func(string) string) {
+	t.Helper()
 	got, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(got), want.String()); diff != "" {
+	want := generate(string(got))
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(got), want); diff != "" {
 		t.Errorf("%s is stale; run: go generate ./internal/config\n%s", file, diff)
 	}
 }

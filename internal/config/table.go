@@ -20,6 +20,7 @@ type variable struct {
 	example  string
 	typ      reflect.Type
 	kind     kind
+	form     string
 	secret   bool
 	required bool
 	min, max string
@@ -81,7 +82,7 @@ func rows(t reflect.Type, prefix string, all bool) []variable {
 			out = append(out, inner...)
 		default:
 			v := variable{
-				name: prefix + name, field: f.Name, index: f.Index, typ: f.Type, kind: kindOf(f),
+				name: prefix + name, field: f.Name, index: f.Index, typ: f.Type, kind: kindOf(f), form: f.Tag.Get("form"),
 				def: f.Tag.Get("envDefault"), example: f.Tag.Get("example"),
 				secret:   f.Type == reflect.TypeFor[Secret]() || f.Tag.Get("secret") == "true",
 				required: strings.Contains(options, "required"),
