@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -82,14 +81,14 @@ func TestExampleLoadsAsItIs(t *testing.T) {
 	}
 }
 
-// TestExampleLoadsUncommented also checks that the values shown are the defaults
-// wherever there is one.
+// All values that the example shows are allowed, and go together.
 func TestExampleLoadsUncommented(t *testing.T) {
 	t.Parallel()
 	environ, names := readExample(t, true)
-	got, want := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(contract))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("variables of config.example.env (-contract +file):\n%s", diff)
+	for _, name := range contract {
+		if !slices.Contains(names, name) {
+			t.Errorf("config.example.env has no %s", name)
+		}
 	}
 	// The files that have to be there.
 	for name, content := range map[string]string{
@@ -99,40 +98,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	}
 	// A destination has one kind of tokens.
 	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, "DESTINATION_0_OAUTH_") })
-	cfg, warnings := load(t, environ...)
-	if len(warnings) != 0 {
+	if _, warnings := load(t, environ...); len(warnings) != 0 {
 		t.Errorf("warnings:\n%s", strings.Join(warnings, "\n"))
-	}
-
-	plain, _ := readExample(t, false)
-	defaults, _ := load(t, plain...)
-	defaults.Destinations[0].AuthToken = cfg.Destinations[0].AuthToken
-	defaults.Destinations[0].AuthTokensFile = cfg.Destinations[0].AuthTokensFile
-	defaults.Destinations[0].AnswersFile = cfg.Destinations[0].AnswersFile
-	defaults.Destinations[0].Rate = cfg.Destinations[0].Rate
-	defaults.Destinations[0].Burst = cfg.Destinations[0].Burst
-	defaults.Destinations[0].KeyRate = cfg.Destinations[0].KeyRate
-	defaults.Destinations[0].FleetConcurrency, defaults.Destinations[0].KeyConcurrency = 5, 1
-	defaults.Destinations[0].KeyBy = "request.path"
-	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers
-	defaults.Destinations[0].Preset = "github"
-	defaults.Destinations[0].KeyPattern = "[a-z0-9-]{1,40}"
-	defaults.Destinations[0].AuthQuery = "api_key"
-	defaults.Destinations[0].SignSecret = "replace-me"
-	defaults.Breaker.ProbeTimeout = cfg.Breaker.ProbeTimeout
-	defaults.Alerts.SlackBotToken = "xoxb-replace-me"
-	defaults.Alerts.SlackChannel = "#publishing"
-	defaults.Alerts.SlackWebhookURL = "https://hooks.slack.com/services/replace/me"
-	defaults.Alerts.OncallMention = "@oncall"
-	defaults.Alerts.PagerDutyRoutingKey = "replace0me0with0the0routing0key0"
-	defaults.Alerts.FailedBurst = Burst{Jobs: 50, Within: 5 * time.Minute}
-	defaults.Alerts.OldestPending = OffDuration(time.Hour)
-	defaults.Destinations[0].CallbackURL = "https://app.example.com/hooks/tidegate"
-	defaults.Destinations[0].CallbackSecret = "whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="
-	defaults.Credentials.Key = "cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="
-	defaults.API.TokensFile = "/etc/tidegate/api-tokens.json"
-	defaults.API.PublicURL = "https://tidegate.example.com"
-	if diff := cmp.Diff(defaults, cfg, ignoreEntries); diff != "" {
-		t.Errorf("shown values are not the defaults (-default +shown):\n%s", diff)
 	}
 }
