@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/slack-go/slack"
+
+	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
 
 // allowed is the markup that may be in a text: dates, links to our pages and mentions.
@@ -31,13 +33,12 @@ func checkMessage(m message, mention string) error {
 	if err := checkMarkup(m.Text, mention); err != nil {
 		return err
 	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(m.Blocks, &list); err != nil || len(list) == 0 || len(list) > 50 {
-		return fmt.Errorf("%d blocks: %w", len(list), err)
-	}
 	raw := m.Blocks
 	if len(raw) > 40_000 {
 		return fmt.Errorf("%d bytes of blocks", len(raw))
+	}
+	if err := fakeslack.CheckBlocks(raw); err != nil {
+		return err
 	}
 	var tree any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -45,32 +46,27 @@ func checkMessage(m message, mention string) error {
 	if err := d.Decode(&tree); err != nil {
 		return fmt.Errorf("decode: %w", err)
 	}
-	return checkNode(tree, "", mention)
+	return checkNode(tree, mention)
 }
 
-// checkNode looks at all objects and strings of a block.
-func checkNode(node any, parent, mention string) error {
+// checkNode looks at the strings of a block.
+func checkNode(node any, mention string) error {
 	switch x := node.(type) {
 	case []any:
 		for _, e := range x {
-			if err := checkNode(e, parent, mention); err != nil {
+			if err := checkNode(e, mention); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
-		kind, _ := x["type"].(string)
-		if err := checkObject(x, kind, parent, mention); err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
+		if content, isText := x["text"].(string); isText && x["type"] == "mrkdwn" {
+			if verbatim, _ := x["verbatim"].(bool); !verbatim && (content != mention || !strings.HasPrefix(mention, "@")) {
+				return fmt.Errorf("not verbatim: %.100q", content)
+			}
+			return checkMarkup(content, mention)
 		}
-		for name, e := range x {
-			if name == "url" || name == "text" && isString(e) {
-				continue // looked at with their object
-			}
-			within := kind
-			if name == "fields" {
-				within = name
-			}
-			if err := checkNode(e, within, mention); err != nil {
+		for _, e := range x {
+			if err := checkNode(e, mention); err != nil {
 				return err
 			}
 		}
@@ -78,43 +74,6 @@ func checkNode(node any, parent, mention string) error {
 		return checkInert(x)
 	}
 	return nil
-}
-
-func isString(x any) bool { _, ok := x.(string); return ok }
-
-func checkObject(x map[string]any, kind, parent, mention string) error {
-	content, _ := x["text"].(string)
-	if isString(x["text"]) && content == "" {
-		return fmt.Errorf("empty text")
-	}
-	if fields, ok := x["fields"].([]any); ok && (len(fields) == 0 || len(fields) > 10) {
-		return fmt.Errorf("%d fields", len(fields))
-	}
-	if elements, ok := x["elements"].([]any); ok && len(elements) == 0 {
-		return fmt.Errorf("no elements")
-	}
-	if address, ok := x["url"].(string); ok && (length(address) > 3000 || !strings.HasPrefix(address, "http")) {
-		return fmt.Errorf("URL %.100q", address)
-	}
-	limit := 3000
-	switch {
-	case parent == "header":
-		limit = 150
-	case parent == "button":
-		limit = 75
-	case parent == "fields":
-		limit = 2000
-	}
-	if length(content) > limit {
-		return fmt.Errorf("%d characters of text", length(content))
-	}
-	if kind == "mrkdwn" {
-		if verbatim, _ := x["verbatim"].(bool); !verbatim && (content != mention || !strings.HasPrefix(mention, "@")) {
-			return fmt.Errorf("not verbatim: %.100q", content)
-		}
-		return checkMarkup(content, mention)
-	}
-	return checkInert(content)
 }
 
 // checkMarkup looks at text that Slack parses.

@@ -77,7 +77,7 @@ func TestAlertsOfOneIncident(t *testing.T) {
 	}
 	var story []string
 	for _, m := range slack.Messages() {
-		story = append(story, fmt.Sprintf("thread %v, broadcast %v, %d edits:\n%s", m.ThreadTS != "", m.Broadcast, m.Edits, fakeslack.Render(m, time.UTC)))
+		story = append(story, fmt.Sprintf("thread %v, broadcast %v, %d edits:\n%s", m.ThreadTS != "", m.Broadcast, m.Edits, m.Text))
 	}
 	for _, e := range pager.Events() {
 		story = append(story, e.Action+" "+e.DedupKey)

@@ -98,6 +98,6 @@ func alertsTestCommand(t *testing.T) {
 func (a *alerting) said(pattern string) bool {
 	re := regexp.MustCompile(pattern)
 	return slices.ContainsFunc(a.slack.Messages(), func(m fakeslack.Message) bool {
-		return slices.ContainsFunc(m.Texts(), re.MatchString)
+		return slices.ContainsFunc(m.Versions, func(v fakeslack.Version) bool { return re.MatchString(v.Text) })
 	})
 }

@@ -188,7 +188,7 @@ func (a *alerting) alertJobs() string {
 // dump shows what was told, when a test has failed.
 func (a *alerting) dump() {
 	for i, m := range a.slack.Messages() {
-		a.t.Logf("Slack %d: %s thread %q broadcast %v edits %d: %q", i+1, m.PostedAt.Format("15:04:05.000"), m.ThreadTS, m.Broadcast, m.Edits, m.Texts())
+		a.t.Logf("Slack %d: %s thread %q broadcast %v edits %d: %q", i+1, m.PostedAt.Format("15:04:05.000"), m.ThreadTS, m.Broadcast, m.Edits, m.Versions)
 	}
 	for _, r := range a.slack.Requests() {
 		a.t.Logf("Slack call %d: %s to %s %s %d %s", r.N, r.At.Format("15:04:05.000"), r.Done.Format("15:04:05.000"), r.Method, r.Status, r.Fault)

@@ -6,9 +6,7 @@ package fakehttp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -18,19 +16,12 @@ import (
 	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 )
 
-// MaxBody bounds the body of one call, in bytes.
-const MaxBody = 8 << 20
-
-// maxControlBody bounds what is posted to a control endpoint.
-const maxControlBody = 1 << 20
-
 // Fake is the common part of a fake; see [New]. Its methods may be called at any time.
 type Fake struct {
 	*loopback.Server
 
-	name    string
-	handler http.Handler
-	now     func() time.Time
+	name string
+	now  func() time.Time
 
 	mu       sync.Mutex
 	faults   []*active
@@ -38,55 +29,17 @@ type Fake struct {
 	changed  chan struct{} // closed at the next change
 }
 
-// New returns the common part of the fake called name, the prefix of its errors. Calls go to api,
-// except for:
-//
-//	GET    /_state   what state returns
-//	POST   /_fault   sets a Fault
-//	DELETE /_fault   lifts all
-//
-// now is the clock of faults and of the log; nil: time.Now.
-func New(name string, now func() time.Time, api http.HandlerFunc, state func() any) *Fake {
+// New returns the common part of the fake called name, the prefix of its errors. Calls go to api. now is the
+// clock of faults and of the log; nil: time.Now.
+func New(name string, now func() time.Time, api http.HandlerFunc) *Fake {
 	if now == nil {
 		now = time.Now
 	}
-	f := &Fake{now: now, changed: make(chan struct{})}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /_state", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(state()) // fails only if the caller left
-	})
-	mux.HandleFunc("POST /_fault", f.postFault)
-	mux.HandleFunc("DELETE /_fault", func(w http.ResponseWriter, _ *http.Request) {
-		f.LiftFaults()
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("/", api)
-	f.name, f.handler, f.Server = name, mux, loopback.NewServer(name, mux)
-	return f
+	return &Fake{name: name, now: now, changed: make(chan struct{}), Server: loopback.NewServer(name, api)}
 }
-
-// Handler returns the fake without a server of its own.
-func (f *Fake) Handler() http.Handler { return f.handler }
 
 // Now is the time by the fake's clock.
 func (f *Fake) Now() time.Time { return f.now() }
-
-func (f *Fake) postFault(w http.ResponseWriter, r *http.Request) {
-	var fault Fault
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControlBody))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&fault)
-	if err == nil {
-		err = fault.validate()
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	f.SetFault(fault)
-	w.WriteHeader(http.StatusNoContent)
-}
 
 // Response is the answer to a call.
 type Response struct {
@@ -99,8 +52,6 @@ type Response struct {
 type Call struct {
 	// Method is its name in the log and in faults.
 	Method string
-	// Size of its body, in bytes.
-	Size int
 	// Act lets it take effect and returns the usual answer.
 	Act func() Response
 	// Fail returns the answer to an Error fault.
@@ -128,7 +79,7 @@ func (f *Fake) Answer(w http.ResponseWriter, r *http.Request, call Call) {
 				answer.Header.Set("Retry-After", fault.RetryAfter)
 			}
 		case Slow:
-			if answered = sleep(r.Context(), time.Duration(fault.Delay)); answered {
+			if answered = sleep(r.Context(), fault.Delay); answered {
 				answer = call.Act()
 			}
 		case Hang:
@@ -172,36 +123,20 @@ func (f Fault) response() Response {
 	return Response{status, header, []byte(body)}
 }
 
-// ReadBody returns the body of a call, or answers 400 or 413 after an error.
-func ReadBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if err != nil {
-		status := http.StatusBadRequest
-		if len(body) >= MaxBody {
-			status = http.StatusRequestEntityTooLarge
-		}
-		http.Error(w, http.StatusText(status), status)
-		return nil, false
-	}
-	return body, true
-}
-
 // Request is the record of a call.
 type Request struct {
 	// N numbers the calls from 1 in order of arrival.
-	N int `json:"n"`
+	N int
 	// Method is the API's method.
-	Method string `json:"method"`
+	Method string
 	// At is when the call had arrived, Done when it was answered or had ended without
 	// an answer; zero while it is in flight. Both by the fake's clock.
-	At   time.Time `json:"at"`
-	Done time.Time `json:"done,omitzero"`
+	At   time.Time
+	Done time.Time
 	// Status of the answer; 0: there is none yet, or there was none.
-	Status int `json:"status"`
-	// Size of the body, in bytes.
-	Size int `json:"size"`
+	Status int
 	// Fault is the kind of its fault; empty: none.
-	Fault Kind `json:"fault,omitempty"`
+	Fault Kind
 }
 
 func (f *Fake) begin(call Call) (*Request, Fault, bool) {
@@ -209,7 +144,7 @@ func (f *Fake) begin(call Call) (*Request, Fault, bool) {
 	defer f.mu.Unlock()
 	now := f.now()
 	fault, faulty := f.fault(call.Method, now)
-	request := &Request{N: len(f.requests) + 1, Method: call.Method, At: now, Size: call.Size, Fault: fault.Kind}
+	request := &Request{N: len(f.requests) + 1, Method: call.Method, At: now, Fault: fault.Kind}
 	f.requests = append(f.requests, request)
 	f.wake()
 	return request, fault, faulty
@@ -246,14 +181,6 @@ func (f *Fake) Calls(methods ...string) int {
 	return n
 }
 
-// Changed returns a channel that is closed at the next change: a call's arrival, its
-// effect or its end.
-func (f *Fake) Changed() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
-}
-
 // Change wakes the waiters.
 func (f *Fake) Change() {
 	f.mu.Lock()
@@ -271,7 +198,9 @@ func (f *Fake) wake() {
 // ends.
 func (f *Fake) Wait(ctx context.Context, look func() bool) error {
 	for {
-		changed := f.Changed()
+		f.mu.Lock()
+		changed := f.changed
+		f.mu.Unlock()
 		if look() {
 			return nil
 		}

@@ -65,11 +65,7 @@ func New(o Options) *Fake {
 		o.Lifetime = time.Hour
 	}
 	f := &Fake{o: o, refresh: map[string]*grant{}, access: map[string]*grant{}, counts: map[string]int{}}
-	f.Fake = fakehttp.New("fakeoauth", nil, f.token, func() any {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.counts
-	})
+	f.Fake = fakehttp.New("fakeoauth", nil, f.token)
 	return f
 }
 
@@ -135,19 +131,14 @@ func (f *Fake) Renewals(user string) int {
 
 // Handler of the token endpoint.
 func (f *Fake) token(w http.ResponseWriter, r *http.Request) {
-	body, ok := fakehttp.ReadBody(w, r)
-	if !ok {
-		return
-	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil {
+	if err := r.ParseForm(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	f.Answer(w, r, fakehttp.Call{
-		Method: form.Get("grant_type"), Size: len(body),
-		Act:  func() fakehttp.Response { return f.act(r, form) },
-		Fail: func(fault fakehttp.Fault) fakehttp.Response { return refused(fault.Status, fault.Code) },
+		Method: r.PostForm.Get("grant_type"),
+		Act:    func() fakehttp.Response { return f.act(r, r.PostForm) },
+		Fail:   func(fault fakehttp.Fault) fakehttp.Response { return refused(fault.Status, fault.Code) },
 	})
 }
 
