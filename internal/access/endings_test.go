@@ -13,7 +13,7 @@ import (
 )
 
 // signOut signs out with cookies.
-func (s *site) signOut(cookies ...string) error {
+func (s *site) signOut(cookies ...string) *access.RefusedError {
 	s.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/logout", http.NoBody)
 	for _, c := range cookies {

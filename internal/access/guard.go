@@ -2,10 +2,7 @@ package access
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"html"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -35,13 +32,14 @@ type GuardOptions struct {
 	// Default: slog.Default().
 	Logger *slog.Logger
 	// PageError answers a request for a page with an error; message is one sentence
-	// without markup. Default: a plain page.
+	// without markup. It is required for pages.
 	PageError func(w http.ResponseWriter, r *http.Request, status int, message string)
-	// LoginPath is where people sign in. Default "/login".
-	LoginPath string
 	// Now is the clock of sessions and limits. Default: time.Now.
 	Now func() time.Time
 }
+
+// loginPath is where people sign in.
+const loginPath = "/login"
 
 // Guard lets requests pass, or not. Its methods may be called by many goroutines.
 type Guard struct {
@@ -59,12 +57,6 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.LoginPath == "" {
-		o.LoginPath = "/login"
-	}
-	if o.PageError == nil {
-		o.PageError = plainPage
 	}
 	g := &Guard{
 		o: o, cross: http.NewCrossOriginProtection(),
@@ -96,12 +88,11 @@ func (g *Guard) API(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, r.Header.Values("Authorization"))
 		if err != nil {
-			refusal := refusalOf(err)
-			refusal.header(w.Header())
-			if refusal.Status == http.StatusUnauthorized {
+			webserver.RetryAfter(w.Header(), err.RetryAfter)
+			if err.Status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="tidegate"`)
 			}
-			webserver.Problem(w, refusal.Status, refusal.Message)
+			webserver.Problem(w, err.Status, err.Message)
 			return
 		}
 		next.ServeHTTP(w, g.as(r, id))
@@ -114,19 +105,17 @@ func (g *Guard) Pages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, bearers(r))
 		if err == nil && !id.Can(ScopeRead) {
-			err = &ScopeError{id.Name, ScopeRead}
+			err = lacks(id.Name, ScopeRead)
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			next.ServeHTTP(w, g.as(r, id))
-			return
-		}
-		refusal := refusalOf(err)
-		if refusal.Status == http.StatusUnauthorized && !byScript(r) {
+		case err.Status == http.StatusUnauthorized && !byScript(r):
 			http.Redirect(w, r, g.loginURL(r), http.StatusSeeOther)
-			return
+		default:
+			webserver.RetryAfter(w.Header(), err.RetryAfter)
+			g.o.PageError(w, r, err.Status, err.Message)
 		}
-		refusal.header(w.Header())
-		g.o.PageError(w, r, refusal.Status, refusal.Message)
 	})
 }
 
@@ -135,15 +124,14 @@ func (g *Guard) Pages(next http.Handler) http.Handler {
 func (g *Guard) Public(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, bearers(r))
-		switch refusal := refusalOf(err); {
-		case err == nil:
+		if err == nil {
 			r = g.as(r, id)
-		case refusal.Status == http.StatusForbidden, refusal.Status == http.StatusMisdirectedRequest:
-			g.o.PageError(w, r, refusal.Status, refusal.Message)
-			return
 		}
-		if err := g.sameSite(r); err != nil {
-			g.o.PageError(w, r, http.StatusForbidden, err.Error())
+		if err == nil || err.Status != http.StatusMisdirectedRequest {
+			err = g.sameSite(r) // that it is not known does not matter
+		}
+		if err != nil {
+			g.o.PageError(w, r, err.Status, err.Message)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -152,22 +140,9 @@ func (g *Guard) Public(next http.Handler) http.Handler {
 
 // RequireAPI passes on requests with the scope; others get 403 as a problem.
 func (g *Guard) RequireAPI(scope Scope, next http.Handler) http.Handler {
-	return require(scope, next, func(w http.ResponseWriter, _ *http.Request, refusal *RefusedError) {
-		webserver.Problem(w, refusal.Status, refusal.Message)
-	})
-}
-
-// RequirePage passes on requests with the scope; others get a page with 403.
-func (g *Guard) RequirePage(scope Scope, next http.Handler) http.Handler {
-	return require(scope, next, func(w http.ResponseWriter, r *http.Request, refusal *RefusedError) {
-		g.o.PageError(w, r, refusal.Status, refusal.Message)
-	})
-}
-
-func require(scope Scope, next http.Handler, refuse func(http.ResponseWriter, *http.Request, *RefusedError)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := Check(r.Context(), scope); err != nil {
-			refuse(w, r, refusalOf(err))
+			webserver.Problem(w, err.Status, err.Message)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -193,27 +168,27 @@ func bearers(r *http.Request) []string {
 }
 
 // identify returns the identity of a request, by its headers Authorization if there are any
-// that count. The error is made a refusal by refusalOf.
-func (g *Guard) identify(w http.ResponseWriter, r *http.Request, authorization []string) (Identity, error) {
-	if g.Open() {
+// that count.
+func (g *Guard) identify(w http.ResponseWriter, r *http.Request, authorization []string) (Identity, *RefusedError) {
+	switch {
+	case g.Open():
 		if err := g.ownName(r); err != nil {
 			return Identity{}, err
 		}
 		return Local, g.sameSite(r)
-	}
-	if len(authorization) > 0 {
+	case len(authorization) > 0:
 		// No other site can make a browser send a token, so it needs no further look.
 		return g.bearer(r, authorization)
 	}
 	id, err := g.session(w, r)
-	if err != nil {
-		return Identity{}, err
+	if err == nil {
+		err = g.sameSite(r)
 	}
-	return id, g.sameSite(r)
+	return id, err
 }
 
 // bearer returns the identity of a request's token.
-func (g *Guard) bearer(r *http.Request, values []string) (Identity, error) {
+func (g *Guard) bearer(r *http.Request, values []string) (Identity, *RefusedError) {
 	scheme, token, _ := strings.Cut(values[0], " ")
 	if len(values) == 1 && strings.EqualFold(scheme, "Bearer") {
 		if id, ok := g.o.Tokens.Lookup(strings.TrimSpace(token)); ok {
@@ -226,7 +201,7 @@ func (g *Guard) bearer(r *http.Request, values []string) (Identity, error) {
 // wrongToken counts a wrong token and returns the refusal. A right token is never
 // refused for the wrong ones of others: behind a proxy all have one address, and
 // 256 random bits cannot be guessed at any rate.
-func (g *Guard) wrongToken(r *http.Request, message string) error {
+func (g *Guard) wrongToken(r *http.Request, message string) *RefusedError {
 	address := addressOf(r)
 	after, first := g.wrong.count(address)
 	if first {
@@ -239,7 +214,7 @@ func (g *Guard) wrongToken(r *http.Request, message string) error {
 }
 
 // sameSite refuses what another site makes a browser send.
-func (g *Guard) sameSite(r *http.Request) error {
+func (g *Guard) sameSite(r *http.Request) *RefusedError {
 	if err := g.cross.Check(r); err != nil {
 		return &RefusedError{Status: http.StatusForbidden, Message: "the request comes from another site"}
 	}
@@ -248,7 +223,7 @@ func (g *Guard) sameSite(r *http.Request) error {
 
 // ownName refuses requests for a name that is not this machine's. Without tokens a page
 // from anywhere could otherwise have its own name lead here and speak for its reader.
-func (g *Guard) ownName(r *http.Request) error {
+func (g *Guard) ownName(r *http.Request) *RefusedError {
 	host := hostOf(r.Host)
 	if isLoopback(host) || g.public != nil && strings.EqualFold(host, g.public.Hostname()) {
 		return nil
@@ -276,9 +251,9 @@ func byScript(r *http.Request) bool {
 // loginURL is where to sign in, and then come back.
 func (g *Guard) loginURL(r *http.Request) string {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.URL.Path == "/" && r.URL.RawQuery == "" {
-		return g.o.LoginPath
+		return loginPath
 	}
-	return g.o.LoginPath + "?" + url.Values{"next": {LocalPath(r.URL.RequestURI())}}.Encode()
+	return loginPath + "?" + url.Values{"next": {LocalPath(r.URL.RequestURI())}}.Encode()
 }
 
 // LocalPath returns a path of this site, with its query, as given, and "/" for
@@ -307,29 +282,12 @@ type RefusedError struct {
 // Error returns the message.
 func (e *RefusedError) Error() string { return e.Message }
 
-func (e *RefusedError) header(h http.Header) {
-	if e.RetryAfter > 0 {
-		webserver.RetryAfter(h, e.RetryAfter)
-	}
-}
+// errNeeded is the refusal of a request without a token or session.
+var errNeeded = &RefusedError{Status: http.StatusUnauthorized, Message: "a token is needed: send it as Authorization: Bearer"}
 
-// refusalOf returns how an error is answered.
-func refusalOf(err error) *RefusedError {
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		return refused
-	}
-	if scope, ok := errors.AsType[*ScopeError](err); ok {
-		return &RefusedError{Status: http.StatusForbidden, Message: scope.Error()}
-	}
-	return &RefusedError{Status: http.StatusUnauthorized, Message: "a token is needed: send it as Authorization: Bearer"}
-}
-
-// plainPage is a page with a sentence.
-func plainPage(w http.ResponseWriter, _ *http.Request, status int, message string) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	title := html.EscapeString(http.StatusText(status))
-	_, _ = io.WriteString(w, "<!doctype html><title>"+title+"</title><h1>"+title+"</h1><p>"+html.EscapeString(message)+"</p>\n")
+// lacks is the refusal of a token without a scope.
+func lacks(name string, scope Scope) *RefusedError {
+	return &RefusedError{Status: http.StatusForbidden, Message: fmt.Sprintf("the token %q lacks the scope %q", name, string(scope))}
 }
 
 // Audit logs an action: the one line that each has. attrs say to what, how often and how it ended; they hold no payload and no token.

@@ -5,7 +5,6 @@ package access
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,31 +132,14 @@ func From(ctx context.Context) (id Identity, ok bool) {
 	return id, ok
 }
 
-// ScopeError says that a token does not allow something.
-type ScopeError struct {
-	// Name of the token.
-	Name string
-	// Scope that it lacks.
-	Scope Scope
-}
-
-// Error returns one line.
-func (e *ScopeError) Error() string {
-	return fmt.Sprintf("the token %q lacks the scope %q", e.Name, string(e.Scope))
-}
-
-// errNoIdentity is the error of Check without an identity.
-var errNoIdentity = errors.New("access: the request has no identity")
-
-// Check returns an error unless the caller has the rights of a scope: a *[ScopeError] if its
-// token lacks it.
-func Check(ctx context.Context, scope Scope) error {
+// Check refuses a caller without the rights of a scope: with 403, or with 401 if there is no caller.
+func Check(ctx context.Context, scope Scope) *RefusedError {
 	id, ok := From(ctx)
 	switch {
 	case !ok:
-		return errNoIdentity
+		return errNeeded
 	case !id.Can(scope):
-		return &ScopeError{id.Name, scope}
+		return lacks(id.Name, scope)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -126,7 +125,7 @@ func TestSignInRefusals(t *testing.T) {
 			r.Header.Set("Sec-Fetch-Site", row.site)
 		}
 		w := httptest.NewRecorder()
-		refused, _ := errors.AsType[*access.RefusedError](s.SignIn(w, r, row.token))
+		refused := s.SignIn(w, r, row.token)
 		if refused == nil || *refused != row.want || len(w.Result().Cookies()) != 0 {
 			t.Errorf("%s: %+v, want %+v; cookies %v", row.name, refused, row.want, w.Result().Cookies())
 		}
@@ -134,7 +133,7 @@ func TestSignInRefusals(t *testing.T) {
 	for range 10 {
 		_ = s.SignIn(httptest.NewRecorder(), form(""), "tg_wrong")
 	}
-	refused, _ := errors.AsType[*access.RefusedError](s.SignIn(httptest.NewRecorder(), form(""), "tg_wrong"))
+	refused := s.SignIn(httptest.NewRecorder(), form(""), "tg_wrong")
 	if want := (access.RefusedError{Status: 429, Message: "too many wrong tokens from this address", RetryAfter: 6 * time.Second}); refused == nil || *refused != want {
 		t.Errorf("often: %+v, want %+v", refused, want)
 	}
@@ -252,7 +251,7 @@ func TestSignOut(t *testing.T) {
 	s, other := newSite(t, rdb, "", a), newSite(t, rdb, "", a)
 	cookie, second := s.signIn(text), s.signIn(text)
 	other.wantWho("elsewhere", cookie, "alice")
-	out := func(site string) (*httptest.ResponseRecorder, error) {
+	out := func(site string) (*httptest.ResponseRecorder, *access.RefusedError) {
 		r := httptest.NewRequest(http.MethodPost, "/logout", http.NoBody)
 		r.Header.Set("Cookie", strings.TrimPrefix(cookie, "Cookie: "))
 		r.Header.Set("Sec-Fetch-Site", site)
@@ -299,7 +298,7 @@ func TestSessionsFollowTheToken(t *testing.T) {
 	text, a := token(t, "alice", access.ScopeOperate)
 	s := newSite(t, redistest.Shared(t).Client(t), "", a)
 	cookie := s.signIn(text)
-	operate := s.Pages(s.RequirePage(access.ScopeOperate, whoami))
+	operate := s.API(s.RequireAPI(access.ScopeOperate, whoami))
 	ask(operate, "POST", "/", cookie).want(t, "operate", 200, "alice")
 	a.Scopes = []access.Scope{access.ScopeRead}
 	s.file.put(a)
@@ -353,7 +352,7 @@ func TestRedisAway(t *testing.T) {
 	ask(s.API(whoami), "GET", "/v1/events", unseen).want(t, "its script", 503, away)
 	ask(s.API(whoami), "GET", "/v1/jobs", "Authorization: Bearer "+text).want(t, "a token", 200, "alice")
 	want := access.RefusedError{Status: 503, Message: away, RetryAfter: 2 * time.Second}
-	if refused, _ := errors.AsType[*access.RefusedError](s.SignIn(httptest.NewRecorder(), form(text), text)); refused == nil || *refused != want {
+	if refused := s.SignIn(httptest.NewRecorder(), form(text), text); refused == nil || *refused != want {
 		t.Errorf("signing in: %+v, want %+v", refused, want)
 	}
 	if lines := s.log.lines(t); len(lines) != 1 || lines[0]["msg"] != "a session cannot be started" || lines[0]["level"] != "WARN" {

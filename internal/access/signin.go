@@ -25,9 +25,9 @@ const (
 	maxCookies = 8
 )
 
-// SignIn makes a session for the owner of a token and sets its cookie. The error is a
-// *[RefusedError] that says how to answer: 400, 401, 403, 429 or 503.
-func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) error {
+// SignIn makes a session for the owner of a token and sets its cookie, or refuses with 400, 401, 403,
+// 429 or 503.
+func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) *RefusedError {
 	if err := g.sameSite(r); err != nil {
 		return err
 	}
@@ -45,23 +45,23 @@ func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) err
 	ctx := With(r.Context(), id)
 	if !id.Can(ScopeRead) {
 		Audit(ctx, g.o.Logger, "sign in", slog.String("result", "refused: the token lacks the scope read"))
-		return refusalOf(&ScopeError{id.Name, ScopeRead})
+		return lacks(id.Name, ScopeRead)
 	}
 	// Signing in again, perhaps with another token, ends the sessions before.
 	_ = g.endAll(r.Context(), g.cookies(r)) // they end by themselves
 	value, err := g.sessions.begin(r.Context(), id.hash)
 	if err != nil {
 		g.o.Logger.WarnContext(r.Context(), "a session cannot be started", "error", err)
-		return refusedAway()
+		return errRedis
 	}
 	g.setCookie(w, r, value, int(SessionMost/time.Second))
 	Audit(ctx, g.o.Logger, "sign in", slog.String("result", "ok"))
 	return nil
 }
 
-// SignOut ends the session of a request and takes its cookie back. The error is a
-// *[RefusedError]: 403, or 503 where the session could not be ended everywhere.
-func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) error {
+// SignOut ends the session of a request and takes its cookie back, or refuses: with 403, or 503 where
+// the session could not be ended everywhere.
+func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) *RefusedError {
 	if err := g.sameSite(r); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := g.endAll(r.Context(), values); err != nil {
 		Audit(ctx, g.o.Logger, "sign out", slog.String("result", "failed: Redis cannot be reached"))
-		return refusedAway()
+		return errRedis
 	}
 	Audit(ctx, g.o.Logger, "sign out", slog.String("result", "ok"))
 	return nil
@@ -114,27 +114,25 @@ func (g *Guard) owner(ctx context.Context, cookies []string) (Identity, error) {
 }
 
 // session returns the identity of a request's session.
-func (g *Guard) session(w http.ResponseWriter, r *http.Request) (Identity, error) {
+func (g *Guard) session(w http.ResponseWriter, r *http.Request) (Identity, *RefusedError) {
 	values := g.cookies(r)
-	if len(values) == 0 {
-		return Identity{}, errNoSession
-	}
 	id, err := g.owner(r.Context(), values)
 	switch {
+	case err == nil:
+		return id, nil
 	case errors.Is(err, errAway):
-		return Identity{}, refusedAway()
-	case err != nil:
+		return Identity{}, errRedis
+	case len(values) > 0:
 		g.setCookie(w, r, "", -1)
 	}
-	return id, err
+	return Identity{}, errNeeded
 }
 
-func refusedAway() error {
-	return &RefusedError{
-		Status:     http.StatusServiceUnavailable,
-		Message:    "Redis cannot be reached or takes no writes; signing in needs it",
-		RetryAfter: awayFor,
-	}
+// errRedis is the refusal while sessions cannot be kept.
+var errRedis = &RefusedError{
+	Status:     http.StatusServiceUnavailable,
+	Message:    "Redis cannot be reached or takes no writes; signing in needs it",
+	RetryAfter: awayFor,
 }
 
 // secure reports whether people reach this server by TLS, which something in front of it

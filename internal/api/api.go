@@ -246,10 +246,7 @@ func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
 // may returns a Problem if the caller lacks the scope.
 func (a *api) may(ctx context.Context, scope access.Scope) *Problem {
 	if err := access.Check(ctx, scope); err != nil {
-		if _, lacks := errors.AsType[*access.ScopeError](err); !lacks {
-			return newProblem(http.StatusUnauthorized, "send a token: Authorization: Bearer …")
-		}
-		return newProblem(http.StatusForbidden, "%s", err.Error())
+		return newProblem(err.Status, "%s", err.Message)
 	}
 	return nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -169,7 +168,6 @@ func (a *api) problem(ctx context.Context, where at, err error) *Problem {
 	var (
 		known  *Problem
 		status *jobs.StatusError
-		scope  *access.ScopeError
 	)
 	fields := where.fields(err)
 	switch {
@@ -183,8 +181,6 @@ func (a *api) problem(ctx context.Context, where at, err error) *Problem {
 		return newProblem(http.StatusNotFound, "no such job is known: it was never enqueued, or its retention has ended")
 	case errors.As(err, &status):
 		return newProblem(http.StatusConflict, "%s", status.Error())
-	case errors.As(err, &scope):
-		return newProblem(http.StatusForbidden, "%s", scope.Error())
 	}
 	if p := redisProblem(err); p != nil {
 		if !errors.Is(err, context.Canceled) {

@@ -91,7 +91,7 @@ func (d *Dashboard) Forget() { d.cache.forget() }
 
 // ServeHTTP serves all pages.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	secure(w.Header())
+	webserver.SetHeaders(w.Header())
 	d.handler.ServeHTTP(w, r)
 }
 
@@ -144,18 +144,6 @@ func (d *Dashboard) reader(h handler) http.Handler {
 		}
 		return h(w, r)
 	})
-}
-
-// secure sets the headers of every response: pages load and run only what this server serves, and
-// are not cached.
-func secure(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
 }
 
 // now is the time of Redis's clock as last measured.

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/tidegate/tidegate/internal/access"
@@ -33,30 +32,19 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Only from the form: URLs are logged.
 	next := access.LocalPath(r.PostFormValue("next"))
-	err := d.guard.SignIn(w, r, r.PostFormValue("token"))
-	if err == nil {
+	refusal := d.guard.SignIn(w, r, r.PostFormValue("token"))
+	if refusal == nil {
 		redirect(w, r, next)
 		return nil
 	}
-	page := loginPage{Next: next, Error: "Signing in has failed."}
-	status := http.StatusInternalServerError
-	if refusal, ok := errors.AsType[*access.RefusedError](err); ok {
-		page.Error, status = upper(refusal.Message)+".", refusal.Status
-		if refusal.RetryAfter > 0 {
-			webserver.RetryAfter(w.Header(), refusal.RetryAfter)
-		}
-	}
-	d.render(w, r, "login", show{title: "Sign in", status: status, data: page})
+	webserver.RetryAfter(w.Header(), refusal.RetryAfter)
+	d.render(w, r, "login", show{title: "Sign in", status: refusal.Status, data: loginPage{Next: next, Error: upper(refusal.Message) + "."}})
 	return nil
 }
 
 func (d *Dashboard) signOut(w http.ResponseWriter, r *http.Request) error {
-	if err := d.guard.SignOut(w, r); err != nil {
-		if refusal, ok := errors.AsType[*access.RefusedError](err); ok {
-			d.PageError(w, r, refusal.Status, refusal.Message)
-			return nil
-		}
-		return err
+	if refusal := d.guard.SignOut(w, r); refusal != nil {
+		return refusal
 	}
 	redirect(w, r, "/login")
 	return nil

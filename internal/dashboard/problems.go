@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/webserver"
 )
 
 // problem is a response in place of the requested page.
@@ -60,6 +63,10 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.render(w, r, "problem", show{title: p.title, status: p.status, data: problemPage{Title: p.title, Text: p.text, Hint: p.hint, Status: p.status}})
 		return
 	}
+	if refusal, ok := errors.AsType[*access.RefusedError](err); ok {
+		d.PageError(w, r, refusal.Status, refusal.Message)
+		return
+	}
 	if b, ok := errors.AsType[*broken](err); ok {
 		d.log.Error("dashboard: a page could not be made", "path", r.URL.Path, "error", b.err)
 		d.render(w, r, "problem", show{title: "Something is broken", status: http.StatusInternalServerError, data: problemPage{
@@ -86,7 +93,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // PageError answers in place of a page that [access.Guard] refuses.
 func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int, message string) {
-	secure(w.Header())
+	webserver.SetHeaders(w.Header())
 	title := "Not allowed"
 	switch status {
 	case http.StatusServiceUnavailable:

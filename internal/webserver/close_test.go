@@ -142,7 +142,6 @@ func TestOutsideOfAServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	webserver.SetName(ctx, "a")
-	webserver.SetRoute(ctx, "/a")
 	if remote := webserver.RemoteAddr(ctx); remote != "" {
 		t.Errorf("remote address %q", remote)
 	}

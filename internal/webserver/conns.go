@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// conns tracks the open connections. When there are many, it closes connections that wait for
-// their client, so that clients that only keep connections open, or send half a header, cannot
-// block others.
+// conns knows the open connections. When there are many, it closes connections that wait for
+// their client, so that clients that only keep connections open, or send half a header, cannot block
+// others.
 type conns struct {
 	slots   *semaphore.Weighted // of open connections
-	closing context.Context     //nolint:containedctx // ends the wait for a slot
-	crowded int                 // number of connections from which waiting ones are closed
-	perPeer int                 // the same for the connections of one address; 0: no bound
+	most    int                 // number of slots
+	perPeer int                 // connections of one address; 0: no bound
 
 	mu    sync.Mutex
 	open  map[net.Conn]*conn
@@ -29,47 +28,50 @@ type conn struct {
 	peer  string
 	fresh bool      // has sent nothing yet
 	since time.Time // when it began to wait for its client; zero while a request is served
-	slot  bool      // has one
 }
 
 type connKey struct{}
+
+// limited accepts a connection once there is a slot for it. (netutil.LimitListener would hide
+// CloseWrite, without which clients lose the response to a header that is too large.)
+type limited struct {
+	net.Listener
+	slots   *semaphore.Weighted
+	closing context.Context //nolint:containedctx // ends the wait for a slot
+}
+
+// Accept returns the next connection, with a slot that [conns] releases.
+func (l limited) Accept() (net.Conn, error) {
+	if l.slots.Acquire(l.closing, 1) != nil {
+		return nil, net.ErrClosed
+	}
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		l.slots.Release(1)
+	}
+	return nc, err //nolint:wrapcheck // the server looks at it
+}
 
 // context is the server's ConnContext hook.
 func (c *conns) context(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, nc)
 }
 
-// serves notes that the header of a request has come on a connection.
-func (c *conns) serves(ctx context.Context) {
+// waits notes since when the connection of a request waits for its client; the zero time while
+// the request is handled. After that the server may still wait for the rest of its body.
+func (c *conns) waits(ctx context.Context, since time.Time) {
 	nc, _ := ctx.Value(connKey{}).(net.Conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.open[nc]; known != nil {
-		known.since = time.Time{}
+		known.since = since
 	}
 }
 
-// served notes that a request has been handled: the server may still wait for the rest of
-// its body.
-func (c *conns) served(ctx context.Context) {
-	nc, _ := ctx.Value(connKey{}).(net.Conn)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known := c.open[nc]; known != nil {
-		known.since = time.Now()
-	}
-}
-
-// changed is the server's ConnState hook. The server accepts no other connection before it returns
-// for a new one, so it waits for a slot.
+// changed is the server's ConnState hook.
 func (c *conns) changed(nc net.Conn, state http.ConnState) {
 	if victim := c.note(nc, state); victim != nil {
 		_ = victim.Close() // a closed connection may be closed again
-	}
-	if state == http.StateNew && c.slots.Acquire(c.closing, 1) == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.open[nc].slot = true
 	}
 }
 
@@ -86,11 +88,12 @@ func (c *conns) note(nc net.Conn, state http.ConnState) net.Conn {
 		known.fresh = false
 	case state == http.StateIdle:
 		known.since = time.Now()
+		if len(c.open) >= c.most {
+			return nc // others wait to be accepted
+		}
 	case state == http.StateClosed, state == http.StateHijacked:
 		delete(c.open, nc)
-		if known.slot {
-			c.slots.Release(1)
-		}
+		c.slots.Release(1)
 		if c.peers[known.peer]--; c.peers[known.peer] == 0 {
 			delete(c.peers, known.peer)
 		}
@@ -100,9 +103,6 @@ func (c *conns) note(nc net.Conn, state http.ConnState) net.Conn {
 
 // opened adds a connection and returns one to close for it, nil for none. The caller holds mu.
 func (c *conns) opened(nc net.Conn) net.Conn {
-	if c.open == nil {
-		c.open, c.peers = map[net.Conn]*conn{}, map[string]int{}
-	}
 	peer, _, err := net.SplitHostPort(nc.RemoteAddr().String())
 	if err != nil {
 		peer = nc.RemoteAddr().String()
@@ -113,7 +113,7 @@ func (c *conns) opened(nc net.Conn) net.Conn {
 		if victim = c.oldest(peer); victim == nil {
 			victim = nc // all the others are being served
 		}
-	case len(c.open)+1 >= c.crowded:
+	case len(c.open)+1 >= max(1, c.most*3/4):
 		victim = c.oldest("")
 	}
 	c.open[nc] = &conn{peer: peer, fresh: true, since: time.Now()}
@@ -147,14 +147,10 @@ func (c *conns) oldest(peer string) net.Conn {
 // closeFresh closes the connections that have sent nothing yet, as browsers open in advance.
 func (c *conns) closeFresh() {
 	c.mu.Lock()
-	var victims []net.Conn
+	defer c.mu.Unlock()
 	for nc, known := range c.open {
 		if known.fresh {
-			victims = append(victims, nc)
+			_ = nc.Close() // a closed connection may be closed again
 		}
-	}
-	c.mu.Unlock()
-	for _, nc := range victims {
-		_ = nc.Close() // a closed connection may be closed again
 	}
 }

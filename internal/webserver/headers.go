@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// ContentSecurityPolicy of every response: pages load scripts, styles, images and events from this
+// contentSecurityPolicy of every response: pages load scripts, styles, images and events from this
 // server only, run no inline script, send forms to this server only, and cannot be framed.
-const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// setHeaders sets the default headers of every response.
-func setHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", ContentSecurityPolicy)
+// SetHeaders sets the default headers of every response.
+func SetHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	// Not no-referrer: browsers would then send forms with "Origin: null", as from another
@@ -40,12 +40,9 @@ func Problem(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(problem{"about:blank", http.StatusText(status), status, detail}) // the client has left
 }
 
-// RetryAfter sets the header Retry-After, at least one second.
+// RetryAfter sets the header Retry-After, in whole seconds, unless after is 0.
 func RetryAfter(h http.Header, after time.Duration) {
-	h.Set("Retry-After", seconds(after))
-}
-
-// seconds rounds up to whole seconds, at least one.
-func seconds(d time.Duration) string {
-	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+	if after > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((after+time.Second-1)/time.Second)))
+	}
 }

@@ -1,6 +1,7 @@
 package webserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,17 +9,15 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 )
 
-// note collects attributes of a request for its log line and metrics.
+// note collects attributes of a request for its log line and metrics. Only the goroutine that handles
+// the request writes them.
 type note struct {
 	server *Server
 	remote string
 	began  time.Time
-
-	mu     sync.Mutex
 	route  string
 	name   string
 	stream bool
@@ -34,8 +33,6 @@ func noteOf(ctx context.Context) *note {
 // SetName sets the caller's name for the request's log line.
 func SetName(ctx context.Context, name string) {
 	if n := noteOf(ctx); n != nil {
-		n.mu.Lock()
-		defer n.mu.Unlock()
 		n.name = name
 	}
 }
@@ -49,42 +46,30 @@ func RemoteAddr(ctx context.Context) string {
 	return ""
 }
 
-// SetRoute sets the pattern that a request matched, if no [http.ServeMux] of [Routed] does. It
-// must be a constant: routes are labels of metrics.
-func SetRoute(ctx context.Context, route string) {
-	if n := noteOf(ctx); n != nil {
-		n.setRoute(route)
-	}
-}
-
-func (n *note) setRoute(route string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.route == "" && route != "" {
-		n.route = route
-	}
-}
-
 // Routed passes requests to a mux and records the matched pattern. Of nested muxes the innermost
 // counts.
 func Routed(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() { SetRoute(r.Context(), r.Pattern) }() // also after a panic
+		defer func() { // also after a panic
+			if n := noteOf(r.Context()); n != nil {
+				n.route = cmp.Or(n.route, r.Pattern)
+			}
+		}()
 		mux.ServeHTTP(w, r)
 	})
 }
 
 // serve wraps the handler.
 func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
-	s.enter()
-	defer s.leave()
-	s.conns.serves(r.Context())
-	defer s.conns.served(r.Context())
+	s.requests.Add(1)
+	defer s.requests.Add(-1)
+	s.conns.waits(r.Context(), time.Time{})
+	defer func() { s.conns.waits(r.Context(), time.Now()) }()
 	n := &note{server: s, remote: r.RemoteAddr, began: time.Now()}
 	control := http.NewResponseController(rw)
 	w := &writer{ResponseWriter: rw, control: control, within: s.o.Limits.Write, began: n.began}
 	r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
-	setHeaders(w.Header())
+	SetHeaders(w.Header())
 	// Multipart forms count as parsed: their parts would be written to files, which a handler
 	// that copies the request would not remove.
 	r.MultipartForm = new(multipart.Form)
@@ -99,7 +84,7 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer func() {
 		thrown := recover()
-		n.setRoute(r.Pattern)
+		n.route = cmp.Or(n.route, r.Pattern)
 		cut := thrown != nil && s.panicked(w, r, n, thrown)
 		s.log(w, r, n)
 		w.extend() // for what is flushed after this
@@ -122,7 +107,7 @@ func (s *Server) panicked(w *writer, r *http.Request, n *note, thrown any) (cut 
 		return true
 	}
 	clear(w.Header())
-	setHeaders(w.Header())
+	SetHeaders(w.Header())
 	Problem(w, http.StatusInternalServerError, "something went wrong; the server's log says what")
 	return false
 }
@@ -130,14 +115,11 @@ func (s *Server) panicked(w *writer, r *http.Request, n *note, thrown any) (cut 
 // log logs and measures a request that has been answered.
 func (s *Server) log(w *writer, r *http.Request, n *note) {
 	took := time.Since(n.began)
-	n.mu.Lock()
-	name, stream := n.name, n.stream
-	n.mu.Unlock()
 	route, method, status := n.label(), methodOf(r), w.code()
 	s.o.Logger.DebugContext(r.Context(), "request", "method", method, "route", route, "status", status,
-		"bytes", w.bytes, "took", took, "name", name)
+		"bytes", w.bytes, "took", took, "name", n.name)
 	if s.o.OnRequest != nil {
-		if stream {
+		if n.stream {
 			took = w.firstAfter
 		}
 		s.o.OnRequest(route, method, status, took)
@@ -146,11 +128,8 @@ func (s *Server) log(w *writer, r *http.Request, n *note) {
 
 // label is the route without its method and host.
 func (n *note) label() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	route := n.route
-	if at := strings.IndexByte(route, '/'); at >= 0 {
-		return route[at:]
+	if at := strings.IndexByte(n.route, '/'); at >= 0 {
+		return n.route[at:]
 	}
 	return "other"
 }

@@ -21,34 +21,16 @@ func Stream(ctx context.Context) (context.Context, context.CancelFunc, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		return ctx, cancel, nil
 	}
-	if !n.server.streamBegins() {
+	s := n.server
+	if !s.streams.TryAcquire(1) {
 		return nil, nil, ErrTooManyStreams
 	}
-	n.mu.Lock()
 	n.stream = true
-	n.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(n.server.closing, cancel)
+	stop := context.AfterFunc(s.closing, cancel)
 	return ctx, sync.OnceFunc(func() {
 		stop()
 		cancel()
-		n.server.streamEnds()
+		s.streams.Release(1)
 	}), nil
-}
-
-// streamBegins counts a stream; false at the bound.
-func (s *Server) streamBegins() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.streams >= max(1, s.o.MaxConnections/2) {
-		return false
-	}
-	s.streams++
-	return true
-}
-
-func (s *Server) streamEnds() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams--
 }

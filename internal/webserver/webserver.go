@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -84,10 +85,8 @@ type Server struct {
 	base    context.Context // of all requests; ends last
 	cut     context.CancelFunc
 
-	mu       sync.Mutex
-	underWay int
-	streams  int           // of those under way
-	idle     chan struct{} // closed when underWay falls to 0 while Close waits; else nil
+	streams  *semaphore.Weighted
+	requests atomic.Int64 // under way
 	once     sync.Once
 	err      error
 }
@@ -114,11 +113,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, fmt.Errorf("webserver: listen: %w", err)
 		}
 	}
-	s := &Server{o: o, listener: l, done: make(chan struct{})}
+	s := &Server{
+		o: o, done: make(chan struct{}),
+		conns: conns{
+			slots: semaphore.NewWeighted(int64(o.MaxConnections)), most: o.MaxConnections, perPeer: o.MaxPerPeer,
+			open: map[net.Conn]*conn{}, peers: map[string]int{},
+		},
+		streams: semaphore.NewWeighted(int64(max(1, o.MaxConnections/2))),
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.listener = limited{l, s.conns.slots, s.closing}
 	s.base, s.cut = context.WithCancel(context.Background())
-	s.conns.slots, s.conns.closing = semaphore.NewWeighted(int64(o.MaxConnections)), s.closing
-	s.conns.crowded, s.conns.perPeer = max(1, o.MaxConnections*3/4), o.MaxPerPeer
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: o.Limits.Header,
@@ -130,9 +135,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		ConnContext:       s.conns.context,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
+	s.http.RegisterOnShutdown(s.close)
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			o.Logger.Error("requests are not accepted any more", "error", err)
 		}
 	}()
@@ -159,66 +165,30 @@ const forFresh = 300 * time.Millisecond
 
 func (s *Server) shutdown() error {
 	defer s.cut()
-	s.close()
+	defer s.close()
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.CloseWithin)
 	defer cancel()
 	// Shutdown would wait for them 5 s.
 	defer time.AfterFunc(forFresh, s.conns.closeFresh).Stop()
 	err := s.http.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests())
+		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests.Load())
 		// The connections first: no client may receive what a handler writes because its context
 		// has ended.
 		err = s.http.Close()
 		s.cut()
 	}
 	<-s.done
-	if left := s.wait(afterCut); left > 0 {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(afterCut); s.requests.Load() > 0 && time.Now().Before(deadline); {
+		<-tick.C
+	}
+	if left := s.requests.Load(); left > 0 {
 		err = errors.Join(err, fmt.Errorf("%d requests did not end", left))
 	}
 	if err != nil {
 		return fmt.Errorf("webserver: close: %w", err)
 	}
 	return nil
-}
-
-// enter and leave count the requests in progress.
-func (s *Server) enter() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.underWay++
-}
-
-func (s *Server) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.underWay--; s.underWay == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
-}
-
-func (s *Server) requests() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.underWay
-}
-
-// wait waits until no request is in progress and returns how many are left.
-func (s *Server) wait(most time.Duration) int {
-	s.mu.Lock()
-	if s.underWay == 0 {
-		s.mu.Unlock()
-		return 0
-	}
-	idle := make(chan struct{})
-	s.idle = idle
-	s.mu.Unlock()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
-	return s.requests()
 }
