@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -198,7 +199,7 @@ func TestLimitOfAllIsNotBlamed(t *testing.T) {
 	}
 	for name, o := range map[string]fakeapi.Options{
 		"a window":             {Limiter: fakeapi.FixedWindow{Quota: 20, Window: time.Second}},
-		"sliding":              {Limiter: fakeapi.SlidingWindow{Quota: 10, Window: 500 * time.Millisecond}},
+		"sliding":              {Limiter: fakelimit.SlidingWindow{Quota: 10, Window: 500 * time.Millisecond}},
 		"one call, and a hint": {Limiter: fakeapi.FixedWindow{Quota: 1, Window: 50 * time.Millisecond}, Hints: fakeapi.RetryAfter},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 )
 
 // The figures of the comparison, for all APIs. A window of 5 s stands for one of a
@@ -46,11 +47,11 @@ func apis() []api {
 	const short = window / 6
 	return []api{
 		{name: "fixed window", limiter: fakeapi.FixedWindow{Quota: quota, Window: window}, earliest: windows},
-		{name: "sliding window", limiter: fakeapi.SlidingWindow{Quota: quota, Window: window}, earliest: windows},
-		{name: "token bucket", limiter: fakeapi.TokenBucket{Rate: quota / window.Seconds(), Burst: quota}, earliest: func(n int) time.Duration {
+		{name: "sliding window", limiter: fakelimit.SlidingWindow{Quota: quota, Window: window}, earliest: windows},
+		{name: "token bucket", limiter: fakelimit.TokenBucket{Rate: quota / window.Seconds(), Burst: quota}, earliest: func(n int) time.Duration {
 			return time.Duration(max(0, n-quota+1)) * window / quota
 		}},
-		{name: "penalty", limiter: fakeapi.Penalty{Quota: quota, Window: window, Extend: extend}, punishes: true, earliest: windows},
+		{name: "penalty", limiter: fakelimit.Penalty{Quota: quota, Window: window, Extend: extend}, punishes: true, earliest: windows},
 		{
 			name: "5 at once", limit: func() limit { return (&concurrent{most: 5}).take }, slower: 10,
 			earliest: func(n int) time.Duration { return time.Duration(n/5) * 10 * meanLatency },

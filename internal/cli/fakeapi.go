@@ -31,14 +31,6 @@ type fakeStats struct {
 	Distinct int `json:"distinct"`
 }
 
-// fakeHints are the values of --hints.
-var fakeHints = map[string]fakeapi.Hint{
-	"retry-after":      fakeapi.RetryAfter,
-	"retry-after-date": fakeapi.RetryAfterDate,
-	"ratelimit":        fakeapi.RateLimit,
-	"x-ratelimit":      fakeapi.XRateLimit,
-}
-
 // How long calls in flight may take at the end, then how long the cut ones may take to
 // notice: together less than the 10 s that containers get.
 const (
@@ -110,12 +102,9 @@ func (c *fakeAPICmd) options() (fakeapi.Options, error) {
 			o.Limiter = fakeapi.FixedWindow{Quota: rate.Calls, Window: rate.Per}
 		}
 	}
-	for _, name := range c.Hints {
-		hint, known := fakeHints[name]
-		if !known && (name != "none" || len(c.Hints) > 1) {
-			wrong = append(wrong, fmt.Sprintf("hints must be some of retry-after, retry-after-date, ratelimit and x-ratelimit, or none alone, has %q", name))
-		}
-		o.Hints |= hint
+	var err error
+	if o.Hints, err = fakeapi.HintsByName(c.Hints); err != nil {
+		wrong = append(wrong, err.Error())
 	}
 	if c.Latency < 0 {
 		wrong = append(wrong, fmt.Sprintf("latency must not be negative, is %s", c.Latency))

@@ -181,11 +181,10 @@ func TestFakeAPIWrongInput(t *testing.T) {
 	addr := taken.Addr().String()
 	for _, row := range []struct{ args, stderr string }{
 		{
-			"--limit many --hints none,retry-after --latency=-1s",
+			"--limit many --hints retry --latency=-1s",
 			`limit must be calls per time, such as 60/1m, or none, is "many"; ` +
-				`hints must be some of retry-after, retry-after-date, ratelimit and x-ratelimit, or none alone, has "none"; latency must not be negative, is -1s`,
+				`unknown hint "retry": want none, ratelimit, retry-after, retry-after-date, scope, x-ratelimit; latency must not be negative, is -1s`,
 		},
-		{"--hints scope", `hints must be some of retry-after, retry-after-date, ratelimit and x-ratelimit, or none alone, has "scope"`},
 		{"--listen " + addr, "listen tcp " + addr + ": bind: address already in use; name another address with --listen"},
 	} {
 		runIn(t, nil, "", append([]string{"fake-api"}, strings.Fields(row.args)...)...).

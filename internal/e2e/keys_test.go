@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -148,8 +149,8 @@ func TestGlobalLimitStopsAllKeys(t *testing.T) {
 	t.Parallel()
 	const workers, users, perUser = 3, 6, 15
 	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
-		Global: fakeapi.FixedWindow{Quota: 40, Window: 2 * time.Second}, PerToken: true,
-		Hints: fakeapi.RetryAfter | fakeapi.Scope, Latency: 40 * time.Millisecond,
+		Limiter: fakelimit.Everyone{Limiter: fakeapi.FixedWindow{Quota: 40, Window: 2 * time.Second}},
+		Hints:   fakeapi.RetryAfter | fakeapi.Scope, Latency: 40 * time.Millisecond,
 	})
 	var ids, keys []string
 	for i := range users {

@@ -26,6 +26,7 @@ import (
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -51,7 +52,7 @@ var longProfiles = [longProfileCount]fakeapi.Options{
 	{},
 	{Limiter: fakeapi.FixedWindow{Quota: 8, Window: 20 * time.Second}},
 	{Limiter: fakeapi.FixedWindow{Quota: 8, Window: 20 * time.Second}, Hints: fakeapi.RetryAfter},
-	{Limiter: fakeapi.TokenBucket{Rate: 1, Burst: 5}, Hints: fakeapi.RateLimit},
+	{Limiter: fakelimit.TokenBucket{Rate: 1, Burst: 5}, Hints: fakeapi.RateLimit},
 	{Limiter: fakeapi.FixedWindow{Quota: 1, Window: 10 * time.Second}, Hints: fakeapi.RetryAfter | fakeapi.Scope}, // per key
 }
 

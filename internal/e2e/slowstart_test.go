@@ -49,7 +49,6 @@ func TestRecoveryBringsNoBurst(t *testing.T) {
 	if took := receipts[31].At.Sub(receipts[0].At); took > 3*time.Second+4*delays() {
 		t.Errorf("the first 32 calls took %s", took)
 	}
-	t.Logf("calls in each 100 ms: %v", fakeapi.Spread(receipts, receipts[0].At, 100*time.Millisecond))
 	for _, id := range ids {
 		if j := f.job(id); j.RescheduleCount != 0 {
 			t.Errorf("job %s was put off %d times; the backlog is not to be touched", id, j.RescheduleCount)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -127,7 +128,7 @@ func TestNoWasteWithRemainingCounts(t *testing.T) {
 	apis := []api{
 		{"RateLimit, 50", fakeapi.FixedWindow{Quota: 50, Window: 3 * time.Second}, fakeapi.RateLimit, 140, 50},
 		{"X-RateLimit, 60", fakeapi.FixedWindow{Quota: 60, Window: 2 * time.Second}, fakeapi.XRateLimit, 170, 60},
-		{"token bucket", fakeapi.TokenBucket{Rate: 20, Burst: 40}, fakeapi.RateLimit, 140, 40},
+		{"token bucket", fakelimit.TokenBucket{Rate: 20, Burst: 40}, fakeapi.RateLimit, 140, 40},
 	}
 	for _, c := range apis {
 		t.Run(c.name, func(t *testing.T) {

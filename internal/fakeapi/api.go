@@ -11,7 +11,6 @@
 package fakeapi
 
 import (
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -23,11 +22,8 @@ import (
 type Options struct {
 	// Limiter refuses calls; nil: none is refused.
 	Limiter Limiter
-	// PerToken gives each Authorization header a budget of its own.
+	// PerToken gives each Authorization header a separate budget.
 	PerToken bool
-	// Global is a limit of all callers together, beside Limiter; nil: none. A call
-	// that it refuses has used up the caller's own budget.
-	Global Limiter
 	// Hints are the headers that announce the limit.
 	Hints Hint
 	// Status of an accepted call; 0: 201.
@@ -77,7 +73,6 @@ type API struct {
 	mu       sync.Mutex
 	opts     Options
 	budgets  map[string]*account // by Auth if PerToken, else only ""
-	global   *account            // nil without a global limit
 	queue    []Answer            // for the next calls, before the script
 	receipts []*Receipt
 	accepted map[string]int
@@ -89,7 +84,7 @@ type API struct {
 
 // New returns an API that does not listen yet. It panics on invalid options.
 func New(opts Options) *API {
-	if err := errors.Join(validateLimiter(opts.Limiter), validateLimiter(opts.Global)); err != nil {
+	if err := validateLimiter(opts.Limiter); err != nil {
 		panic("fakeapi: " + err.Error())
 	}
 	if opts.Status == 0 {
@@ -104,7 +99,7 @@ func New(opts Options) *API {
 	a := &API{opts: opts}
 	a.control = a.controlHandler()
 	a.server = loopback.NewServer("fakeapi", a)
-	a.clear()
+	a.Reset()
 	return a
 }
 
@@ -117,7 +112,7 @@ func (a *API) SetLimiter(l Limiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.opts.Limiter = l
-	a.refill()
+	a.budgets = map[string]*account{}
 }
 
 // SetHints replaces the headers that announce the limit.
@@ -153,23 +148,18 @@ func (a *API) Queue(answers ...Answer) {
 func (a *API) Reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.clear()
+	inFlight := a.stats.InFlight
+	a.budgets, a.accepted = map[string]*account{}, map[string]int{}
+	a.queue, a.receipts = nil, nil
+	a.stats = Stats{InFlight: inFlight, MaxInFlight: inFlight}
 	a.wake()
 }
 
-// clear deletes receipts and counts; the caller holds mu.
-func (a *API) clear() {
-	inFlight := a.stats.InFlight
-	a.refill()
-	a.queue, a.receipts = nil, nil
-	a.accepted = map[string]int{}
-	a.stats = Stats{InFlight: inFlight, MaxInFlight: inFlight}
-}
+// Start listens on a loopback address, by default a free port of 127.0.0.1, and
+// returns the base URL, without a slash at its end. After Close it may be called
+// again, for instance with the address it had.
+func (a *API) Start(addr string) (string, error) { return a.server.Start(addr) }
 
-// refill makes all budgets whole; the caller holds mu.
-func (a *API) refill() {
-	a.budgets, a.global = map[string]*account{}, nil
-	if a.opts.Global != nil {
-		a.global = &account{budget: a.opts.Global.newBudget()}
-	}
-}
+// Close stops listening, cuts the calls in flight and returns when all have ended.
+// Receipts and counts stay.
+func (a *API) Close() error { return a.server.Close() }

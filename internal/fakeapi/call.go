@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -23,19 +24,24 @@ type reply struct {
 	body      string
 	delay     time.Duration
 	drop      bool
-	announced []announcement
+	announced time.Time // until when nothing is left of the budget; zero unless the response says so
+	of        *account
+}
+
+// account is one budget, and until when a response has announced that nothing is left.
+type account struct {
+	budget Budget
+	empty  time.Time
 }
 
 // ServeHTTP answers a call of the API or, under /_fake/, of its controls:
 //
 //	GET  /_fake/stats       the counts, as Stats
-//	GET  /_fake/receipts    the receipts, as a list of Receipt; ?after=7 leaves out the first 7
+//	GET  /_fake/receipts    the receipts, as a list of Receipt
 //	GET  /_fake/accepted    {"<idempotency key>": how often accepted}
-//	POST /_fake/limit       {"kind":"fixed-window","quota":5,"window":"2s"}; kinds none, fixed-window,
-//	                        sliding-window, token-bucket ("rate", a second, and "burst"), penalty ("extend")
+//	POST /_fake/limit       {"kind":"fixed-window","quota":5,"window":"2s"}, or the kind none
 //	POST /_fake/hints       ["retry-after"], and retry-after-date, ratelimit, x-ratelimit, scope
 //	POST /_fake/latency     "20ms"
-//	POST /_fake/script      [{"status":500,"header":{"X-A":["b"]},"body":"…","delay":"1s","drop":false,"times":3}]
 //	POST /_fake/reset       as Reset
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, controlPrefix) {
@@ -109,13 +115,8 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	rep := reply{status: answer.Status, header: http.Header{}, delay: answer.Delay, drop: answer.Drop}
 	if rep.status == 0 {
 		rep.status = a.opts.Status
-		v, limited, announced := a.take(receipt)
-		if limited {
-			a.opts.Hints.write(rep.header, v, receipt.At)
-			if !v.ok {
-				rep.status = a.opts.LimitedStatus
-			}
-			rep.announced = announced
+		if a.opts.Limiter != nil {
+			a.take(receipt, &rep)
 		}
 	}
 	receipt.Status = rep.status
@@ -138,49 +139,38 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	return rep
 }
 
-// take takes the call from its budgets; limited is false without a limit. announced is what the
-// response will announce of them.
-func (a *API) take(receipt *Receipt) (v verdict, limited bool, announced []announcement) {
-	v.ok = true
-	if a.opts.Limiter != nil {
-		owner := ""
-		if a.opts.PerToken {
-			owner = receipt.Auth
-		}
-		own := a.budgets[owner]
-		if own == nil {
-			own = &account{budget: a.opts.Limiter.newBudget()}
-			a.budgets[owner] = own
-		}
-		v, limited = own.take(receipt, a.opts.Hints, &announced), true
+// take takes the call from its budget, and notes whether the caller could have known the limit.
+func (a *API) take(receipt *Receipt, rep *reply) {
+	owner := ""
+	if a.opts.PerToken {
+		owner = receipt.Auth
 	}
-	if a.global != nil && v.ok {
-		of := a.global.take(receipt, a.opts.Hints, &announced)
-		of.global = true
-		if !limited || !of.ok || of.remaining < v.remaining {
-			v = of
-		}
-		limited = true
+	of := a.budgets[owner]
+	if of == nil {
+		of = &account{budget: a.opts.Limiter.NewBudget()}
+		a.budgets[owner] = of
 	}
-	return v, limited, announced
+	v := of.budget.Take(receipt.At)
+	receipt.Wasted = !v.OK && receipt.At.Before(of.empty)
+	a.opts.Hints.write(rep.header, v, receipt.At)
+	if !v.OK {
+		rep.status = a.opts.LimitedStatus
+	}
+	if !v.OK || v.Remaining == 0 && a.opts.Hints&counts != 0 {
+		rep.of, rep.announced = of, receipt.At.Add(v.Reset)
+	}
 }
 
 // body is the usual body of an answer.
 func (a *API) body(receipt *Receipt) string {
-	doc := map[string]any{"n": receipt.N}
 	switch {
 	case success(receipt.Status):
-		doc["key"] = receipt.Key
+		key, _ := json.Marshal(receipt.Key) // a text
+		return fmt.Sprintf(`{"key":%s,"n":%d}`+"\n", key, receipt.N)
 	case a.refused(receipt.Status):
-		doc["error"] = "rate limited"
-	default:
-		doc["error"] = http.StatusText(receipt.Status)
+		return fmt.Sprintf(`{"error":"rate limited","n":%d}`+"\n", receipt.N)
 	}
-	text, err := json.Marshal(doc)
-	if err != nil {
-		panic(err) // a map of strings and a number
-	}
-	return string(text) + "\n"
+	return fmt.Sprintf(`{"error":%q,"n":%d}`+"\n", http.StatusText(receipt.Status), receipt.N)
 }
 
 // count adds a call with a decided reply to the counts; the caller holds mu.
@@ -213,10 +203,8 @@ func (a *API) leave(receipt *Receipt, rep reply, answered bool) {
 	defer a.mu.Unlock()
 	receipt.Done = a.opts.Now()
 	receipt.Gone = !answered
-	if answered {
-		for _, t := range rep.announced {
-			t.apply()
-		}
+	if answered && rep.of != nil && rep.announced.After(rep.of.empty) {
+		rep.of.empty = rep.announced
 	}
 	a.stats.InFlight--
 	a.wake()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -22,7 +21,9 @@ func (a *API) controlHandler() http.Handler {
 	mux.HandleFunc("GET "+controlPrefix+"accepted", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, a.Accepted())
 	})
-	mux.HandleFunc("GET "+controlPrefix+"receipts", a.controlReceipts)
+	mux.HandleFunc("GET "+controlPrefix+"receipts", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, a.Receipts())
+	})
 	mux.HandleFunc("POST "+controlPrefix+"limit", post(func(spec limitSpec) error {
 		l, err := spec.limiter()
 		if err == nil {
@@ -31,7 +32,7 @@ func (a *API) controlHandler() http.Handler {
 		return err
 	}))
 	mux.HandleFunc("POST "+controlPrefix+"hints", post(func(names []string) error {
-		hints, err := hintsByName(names)
+		hints, err := HintsByName(names)
 		if err == nil {
 			a.SetHints(hints)
 		}
@@ -41,29 +42,11 @@ func (a *API) controlHandler() http.Handler {
 		a.SetLatency(time.Duration(d))
 		return nil
 	}))
-	mux.HandleFunc("POST "+controlPrefix+"script", post(func(specs []answerSpec) error {
-		answers, err := expand(specs)
-		a.Queue(answers...)
-		return err
-	}))
 	mux.HandleFunc("POST "+controlPrefix+"reset", func(w http.ResponseWriter, _ *http.Request) {
 		a.Reset()
 		w.WriteHeader(http.StatusNoContent)
 	})
 	return mux
-}
-
-func (a *API) controlReceipts(w http.ResponseWriter, r *http.Request) {
-	receipts := a.Receipts()
-	if after := r.FormValue("after"); after != "" {
-		n, err := strconv.Atoi(after)
-		if err != nil || n < 0 {
-			http.Error(w, "after must be the number of a receipt", http.StatusBadRequest)
-			return
-		}
-		receipts = receipts[min(n, len(receipts)):]
-	}
-	writeJSON(w, receipts)
 }
 
 // post handles a JSON document: 204, or 400 with what is wrong.
@@ -94,61 +77,17 @@ type limitSpec struct {
 	Kind   string   `json:"kind"`
 	Quota  int      `json:"quota"`
 	Window duration `json:"window"`
-	Extend duration `json:"extend"`
-	Rate   float64  `json:"rate"`
-	Burst  int      `json:"burst"`
 }
 
 func (s limitSpec) limiter() (Limiter, error) {
-	var l Limiter
-	window := time.Duration(s.Window)
 	switch s.Kind {
 	case "none":
 		return nil, nil
 	case "fixed-window":
-		l = FixedWindow{Quota: s.Quota, Window: window}
-	case "sliding-window":
-		l = SlidingWindow{Quota: s.Quota, Window: window}
-	case "token-bucket":
-		l = TokenBucket{Rate: s.Rate, Burst: s.Burst}
-	case "penalty":
-		l = Penalty{Quota: s.Quota, Window: window, Extend: time.Duration(s.Extend)}
-	default:
-		return nil, fmt.Errorf("unknown kind %q: want none, fixed-window, sliding-window, token-bucket or penalty", s.Kind)
+		l := FixedWindow{Quota: s.Quota, Window: time.Duration(s.Window)}
+		return l, l.Validate()
 	}
-	return l, l.validate()
-}
-
-// answerSpec is an Answer, some times over, as JSON.
-type answerSpec struct {
-	Status int         `json:"status"`
-	Header http.Header `json:"header"`
-	Body   string      `json:"body"`
-	Delay  duration    `json:"delay"`
-	Drop   bool        `json:"drop"`
-	Times  int         `json:"times"` // 0: once
-}
-
-// maxTimes bounds the answers that one spec queues.
-const maxTimes = 100_000
-
-// expand returns the answers of the specs in order, none if one spec is wrong.
-func expand(specs []answerSpec) ([]Answer, error) {
-	var answers []Answer
-	for i, s := range specs {
-		if s.Status != 0 && (s.Status < 200 || s.Status > 599) {
-			return nil, fmt.Errorf("answer %d: status is %d: it must be 200 to 599, or 0 to let the limit decide", i, s.Status)
-		}
-		if s.Times < 0 || s.Times > maxTimes {
-			return nil, fmt.Errorf("answer %d: times is %d: it must be 1 to %d", i, s.Times, maxTimes)
-		}
-		for range max(s.Times, 1) {
-			answers = append(answers, Answer{
-				Status: s.Status, Header: s.Header, Body: s.Body, Delay: time.Duration(s.Delay), Drop: s.Drop,
-			})
-		}
-	}
-	return answers, nil
+	return nil, fmt.Errorf("unknown kind %q: want none or fixed-window", s.Kind)
 }
 
 // duration is a time.Duration in Go's notation, "1.5s", as JSON.

@@ -2,8 +2,11 @@ package fakeapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -35,8 +38,9 @@ const counts = RateLimit | XRateLimit
 // NoHints is an API that only answers 429.
 const NoHints Hint = 0
 
-// hintNames are the names of hints in the control endpoints.
+// hintNames are the names of hints in the control endpoints and the command.
 var hintNames = map[string]Hint{
+	"none":             NoHints,
 	"retry-after":      RetryAfter,
 	"retry-after-date": RetryAfterDate,
 	"ratelimit":        RateLimit,
@@ -44,13 +48,13 @@ var hintNames = map[string]Hint{
 	"scope":            Scope,
 }
 
-// hintsByName returns the set of the named hints.
-func hintsByName(names []string) (Hint, error) {
+// HintsByName returns the set of the named hints.
+func HintsByName(names []string) (Hint, error) {
 	set := NoHints
 	for _, name := range names {
 		h, ok := hintNames[name]
 		if !ok {
-			return 0, fmt.Errorf("unknown hint %q: want retry-after, retry-after-date, ratelimit, x-ratelimit or scope", name)
+			return 0, fmt.Errorf("unknown hint %q: want %s", name, strings.Join(slices.Sorted(maps.Keys(hintNames)), ", "))
 		}
 		set |= h
 	}
@@ -59,31 +63,31 @@ func hintsByName(names []string) (Hint, error) {
 
 // write sets the headers for a verdict at an instant. Times are rounded up to whole
 // seconds, so that a caller that obeys them never comes too early.
-func (hints Hint) write(h http.Header, v verdict, now time.Time) {
-	reset := strconv.FormatInt(seconds(v.reset), 10)
-	if !v.ok {
+func (hints Hint) write(h http.Header, v Verdict, now time.Time) {
+	reset := strconv.FormatInt(seconds(v.Reset), 10)
+	if !v.OK {
 		switch {
 		case hints&RetryAfterDate != 0:
-			h.Set("Retry-After", ceilSecond(now.Add(v.reset)).UTC().Format(http.TimeFormat))
+			h.Set("Retry-After", ceilSecond(now.Add(v.Reset)).UTC().Format(http.TimeFormat))
 		case hints&RetryAfter != 0:
 			h.Set("Retry-After", reset)
 		}
 	}
-	if !v.ok && hints&Scope != 0 {
+	if !v.OK && hints&Scope != 0 {
 		h.Set("X-RateLimit-Scope", "user")
-		if v.global {
+		if v.Global {
 			h.Set("X-RateLimit-Scope", "global")
 			h.Set("X-RateLimit-Global", "true")
 		}
 	}
 	if hints&RateLimit != 0 {
-		h.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, v.limit, seconds(v.window)))
-		h.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%s`, v.remaining, reset))
+		h.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, v.Limit, seconds(v.Window)))
+		h.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%s`, v.Remaining, reset))
 	}
 	if hints&XRateLimit != 0 {
-		h.Set("X-RateLimit-Limit", strconv.Itoa(v.limit))
-		h.Set("X-RateLimit-Remaining", strconv.Itoa(v.remaining))
-		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceilSecond(now.Add(v.reset)).Unix(), 10))
+		h.Set("X-RateLimit-Limit", strconv.Itoa(v.Limit))
+		h.Set("X-RateLimit-Remaining", strconv.Itoa(v.Remaining))
+		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceilSecond(now.Add(v.Reset)).Unix(), 10))
 	}
 }
 

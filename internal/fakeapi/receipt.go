@@ -64,25 +64,6 @@ type Stats struct {
 	MaxInFlight int `json:"max_in_flight"`
 }
 
-// Spread counts the receipts' arrivals in spans of time that follow one another,
-// the first of which begins at from. Earlier ones are left out. The last span is the
-// one with the last arrival.
-func Spread(receipts []Receipt, from time.Time, span time.Duration) []int {
-	var counts []int
-	for _, r := range receipts {
-		since := r.At.Sub(from)
-		if since < 0 {
-			continue
-		}
-		i := int(since / span)
-		for len(counts) <= i {
-			counts = append(counts, 0)
-		}
-		counts[i]++
-	}
-	return counts
-}
-
 // Receipts returns the receipts so far in order of arrival.
 func (a *API) Receipts() []Receipt {
 	a.mu.Lock()
