@@ -51,7 +51,7 @@ type Alerts struct {
 	log      *slog.Logger
 	composer composer
 
-	buffer buffer
+	buffer *buffer
 	// slots are for notifiers that are not pagers: one that hangs leaves room for pages.
 	slots chan struct{}
 
@@ -69,8 +69,8 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	}
 	a := &Alerts{
 		o: o, rdb: rdb, store: stateStore{rdb, store.Namespace(o.Namespace), o.Logger}, breakers: breaker.Namespace(o.Namespace), log: o.Logger,
-		composer: composer{publicURL: o.PublicURL},
-		buffer:   buffer{observed: newObserved(), wake: make(chan struct{}, 1)},
+		composer: composer{o.PublicURL, o.OpenTooLong},
+		buffer:   newBuffer(),
 		slots:    make(chan struct{}, concurrency-1),
 		logged:   outage.Limiter{Every: 10 * time.Minute},
 	}

@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ import (
 
 // composer makes notices.
 type composer struct {
-	publicURL string // base of links, "" for none
+	publicURL string        // base of links, "" for none
+	tooLong   time.Duration // after which incidents page; 0 and less: never
 }
 
 // kind is the incident's: that of its rule.
@@ -120,6 +122,20 @@ func (s *situation) values() values {
 	if len(v.one["ended_how"]) == 0 {
 		v.set("ended_how", " has recovered")
 	}
+	for name, before := range map[string]string{"backlog_only": ": ", "backlog_too": "; "} {
+		v.set(name)
+		v.setIf(s.Backlog >= 0, name, before, jobsWait(s.Backlog))
+	}
+	v.set("wasted_calls", count(s.Wasted, "wasted call", "wasted calls"))
+	v.set("lost_probes", count(s.Probes, "failed probe", "failed probes"))
+	v.set("jobs_rescheduled", count(s.Rescheduled, "job rescheduled", "jobs rescheduled"))
+	v.set("tried", s.tried())
+	v.set("reason", s.reasonPart())
+	v.set("waiting", v.one["backlog_too"])
+	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
+	v.set("next")
+	v.setIf(timed, "next", "; next try at ", timeSpan(s.Until))
+	v.setIf(s.open() && !timed && s.kind() == byHand, "next", "; it stays open until it is reset")
 	if s.ofKeys() {
 		s.keysValues(v)
 	} else {
@@ -137,6 +153,7 @@ func (s *situation) values() values {
 
 // keysValues are those of a thread of keys.
 func (s *situation) keysValues(v values) {
+	v.set("key_names", s.keyNames())
 	v.set("keys_of", codeSpan(s.Destination))
 	v.set("key", notice.Span{Text: "KEY"})
 	delete(v.one, "next_try")
@@ -189,119 +206,71 @@ func (s *situation) whyValues(v values) {
 	}
 }
 
-// notice starts a notice of an incident.
-func (c composer) notice(s *situation, kind notice.Kind, icon string, title notice.Text) *notice.Notice {
+// form is how a notice of an incident is worded.
+type form struct{ icon, title, summary, body string }
+
+// form returns that of a kind of notices in the present state.
+func (s *situation) form(kind notice.Kind) form {
+	r := rules[s.kind()]
+	over := cmp.Or(r.over, "{ended_how} after {lasted}")
+	switch {
+	case kind == notice.Page && s.over():
+		return form{iconGood, r.late, "; this page is late, nothing has to be done", lateBody}
+	case kind == notice.Page && s.ofKeys():
+		return form{iconPage, r.page, "{key_names}", pageBody}
+	case kind == notice.Page:
+		return form{iconPage, r.page, "{reason}{waiting}{next}", pageBody}
+	case kind == notice.Recovered && s.costsKnown():
+		return form{iconGood, over, ": {wasted_calls}, {lost_probes}, {jobs_rescheduled}{backlog_too}", recoveryBody}
+	case kind == notice.Recovered:
+		return form{iconGood, over, "{backlog_only}", recoveryBody}
+	case s.over():
+		return form{iconGood, over, "{backlog_only}", overBody}
+	case s.ofKeys():
+		return form{r.icon, r.title, "{key_names}{backlog_too}", openBody}
+	case !s.open():
+		return form{iconTesting, ": testing recovery with one call", "{backlog_too}", openBody}
+	}
+	return form{r.icon, r.title, "{reason}{waiting}", openBody}
+}
+
+// compose makes a notice of an incident. [notice.Opened] is its message, whatever its state is by now.
+func (c composer) compose(kind notice.Kind, s *situation) *notice.Notice {
+	if kind == notice.Recovered {
+		s.State, s.KeysOpen, s.KeysPermanent, s.KeysNoToken = breaker.Closed, 0, 0, 0
+	}
+	f, r, v := s.form(kind), rules[s.kind()], s.values()
+	v.set("limit")
+	v.setIf(c.tooLong > 0, "limit", " Pages come after "+span(c.tooLong)+".")
 	name := s.Name
 	if s.ofKeys() {
 		name = s.Destination
 	}
-	return &notice.Notice{
-		Kind: kind, Critical: true, Dedup: s.ID, At: s.Since, Now: s.Now,
-		Subject: plainName(s.Name), Class: "circuit breaker open", Icon: icon, Title: join(nameSpan(name), title), Link: c.breakerPage(s.Name),
+	n := &notice.Notice{
+		Kind: kind, Critical: true, Attention: kind == notice.Page, Dedup: s.ID, At: s.Since, Now: s.Now,
+		Subject: plainName(s.Name), Class: "circuit breaker open", Icon: f.icon, Title: join(nameSpan(name), v.say(f.title)), Link: c.breakerPage(s.Name),
 	}
-}
-
-// headline is the state in one line, after the name.
-func (s *situation) headline(v values) (icon string, title notice.Text) {
-	r := rules[s.kind()]
-	switch {
-	case s.over() && r.over != "":
-		return iconGood, v.say(r.over)
-	case s.over():
-		return iconGood, v.say("{ended_how} after {lasted}")
-	case !s.ofKeys() && !s.open():
-		return iconTesting, v.say(": testing recovery with one call")
+	n.Summary = join(n.Title, v.say(f.summary))
+	if kind == notice.Reopened {
+		return n
 	}
-	return r.icon, v.say(r.title)
-}
-
-// opened is the message of a thread, whatever state that is in now.
-func (c composer) opened(s *situation) *notice.Notice {
-	v, r := s.values(), rules[s.kind()]
-	icon, title := s.headline(v)
-	n := c.notice(s, notice.Opened, icon, title)
-	body, advice := openBody, ""
-	switch {
-	case s.over():
-		n.Summary, body = join(n.Title, s.backlog(": ")), overBody
-	case s.ofKeys():
-		n.Summary = join(n.Title, s.keyNames(), s.backlog("; "))
-		if s.Refused {
-			advice = r.advice
-		}
-	case !s.open():
-		n.Summary = join(n.Title, s.backlog("; "))
-	default:
-		n.Summary = join(n.Title, s.reasonPart(), s.waiting())
+	hint, advice := "", r.advice
+	if kind == notice.Opened && !(s.Refused && !s.over()) {
+		advice = ""
 	}
-	hint := ""
 	if !s.over() && !s.ofKeys() {
 		hint = s.hint(v)
 	}
-	n.Body = v.body(body, "{happens}", s.happens(), "{hint}", hint, "{advice}", advice, "{act}", r.act)
-	if s.ofKeys() {
-		return n
+	n.Body = v.body(f.body, "{happens}", s.happens(), "{hint}", hint, "{tried_macro}", r.tried, "{advice}", strings.TrimSuffix(advice, "\n"), "{act}", r.act)
+	if kind == notice.Opened && !s.ofKeys() {
+		n.Footer = join("Tidegate · breaker ", codeSpan(s.Name))
+		if s.Incident != "" {
+			n.Footer = join(n.Footer, " · incident ", codeSpan(s.Incident))
+		}
+		if s.By != "" && s.kind() != byHand && !s.over() {
+			n.Footer = join(n.Footer, " · noticed by ", quote(s.By, maxBy))
+		}
 	}
-	n.Footer = join("Tidegate · breaker ", codeSpan(s.Name))
-	if s.Incident != "" {
-		n.Footer = join(n.Footer, " · incident ", codeSpan(s.Incident))
-	}
-	if s.By != "" && s.kind() != byHand && !s.over() {
-		n.Footer = join(n.Footer, " · noticed by ", quote(s.By, maxBy))
-	}
-	return n
-}
-
-// reopened is the reply that it is open again after a premature recovery.
-func (c composer) reopened(s *situation) *notice.Notice {
-	n := c.opened(s)
-	n.Kind, n.Body, n.Footer = notice.Reopened, nil, nil
-	return n
-}
-
-// recovered is the reply at the end.
-func (c composer) recovered(s *situation) *notice.Notice {
-	s.State, s.KeysOpen, s.KeysPermanent, s.KeysNoToken = breaker.Closed, 0, 0, 0
-	v := s.values()
-	icon, title := s.headline(v)
-	n := c.notice(s, notice.Recovered, icon, title)
-	n.Body = v.body(recoveryBody, "{happens}", s.happens())
-	n.Summary = join(n.Title, s.backlog(": "))
-	if s.costsKnown() {
-		n.Summary = join(n.Title, ": "+count(s.Wasted, "wasted call", "wasted calls")+", "+count(s.Probes, "failed probe", "failed probes")+
-			", "+count(s.Rescheduled, "job rescheduled", "jobs rescheduled")+s.backlog("; "))
-	}
-	return n
-}
-
-// page asks on-call to act: the incident has lasted for longer than tooLong.
-func (c composer) page(s *situation, tooLong time.Duration) *notice.Notice {
-	v, r := s.values(), rules[s.kind()]
-	if s.over() {
-		n := c.notice(s, notice.Page, iconGood, v.say(r.late))
-		n.Attention = true
-		n.Summary = join(n.Title, "; this page is late, nothing has to be done")
-		n.Body = v.body(lateBody)
-		return n
-	}
-	v.set("limit")
-	if tooLong > 0 {
-		v.set("limit", " Pages come after "+span(tooLong)+".")
-	}
-	v.set("tried", s.tried())
-	n := c.notice(s, notice.Page, iconPage, v.say(r.page))
-	n.Attention = true
-	n.Body = v.body(pageBody, "{tried_macro}", r.tried, "{advice}", strings.TrimSuffix(r.advice, "\n"), "{act}", r.act)
-	switch {
-	case s.ofKeys():
-		n.Summary = join(n.Title, s.keyNames())
-		return n
-	case s.open() && !s.Until.IsZero():
-		n.Summary = join("; next try at ", timeSpan(s.Until))
-	case s.open() && s.kind() == byHand:
-		n.Summary = join("; it stays open until it is reset")
-	}
-	n.Summary = join(n.Title, s.reasonPart(), s.waiting(), n.Summary)
 	return n
 }
 
@@ -434,24 +403,6 @@ func causeText(cause string) string {
 		return text
 	}
 	return plainName(cause)
-}
-
-// waiting words how many jobs wait and how many of them expire before the end:
-// "; 1,204 jobs wait; 17 expire before then". Unknown counts are left out.
-func (s *situation) waiting() string {
-	out := s.backlog("; ")
-	if out != "" && s.open() && !s.Until.IsZero() && s.Expiring > 0 {
-		out += "; " + count(s.Expiring, "expires", "expire") + " before then"
-	}
-	return out
-}
-
-// backlog words how many jobs wait, if that is known.
-func (s *situation) backlog(before string) string {
-	if s.Backlog < 0 {
-		return ""
-	}
-	return before + jobsWait(s.Backlog)
 }
 
 // answerList lists answers of an API: time, status and text.

@@ -171,17 +171,17 @@ func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) e
 	if err != nil {
 		return err
 	}
-	send := func(id string, compose func(*situation) *notice.Notice, note func()) error {
+	send := func(id string, kind notice.Kind, note func()) error {
 		facts, err := read()
 		if err != nil {
 			return err
 		}
-		n := compose(facts)
+		n := a.composer.compose(kind, facts)
 		n.ID = id
 		return s.send(ctx, n, note)
 	}
 	if !pager && !s.Posted {
-		if err := send(s.ID+".message", a.composer.opened, func() { s.Posted = true }); err != nil {
+		if err := send(s.ID+".message", notice.Opened, func() { s.Posted = true }); err != nil {
 			return err
 		}
 	}
@@ -195,8 +195,7 @@ func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) e
 			id = fmt.Sprintf("%s-%d", id, s.Openings)
 		}
 		s.Raised = s.Openings // saved before it is sent
-		page := func(x *situation) *notice.Notice { return a.composer.page(x, tooLong) }
-		if err := send(id, page, func() {
+		if err := send(id, notice.Page, func() {
 			s.Paged = s.Openings
 			if s.Recovered > 0 {
 				s.Reopened = s.Openings
@@ -212,15 +211,15 @@ func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) e
 		if err != nil {
 			return err
 		}
-		notUpdated = s.show(ctx, a.composer.opened(facts))
+		notUpdated = s.show(ctx, a.composer.compose(notice.Opened, facts))
 	}
 	switch {
 	case !pager && s.open() && s.Recovered > s.Reopened && s.Recovered < s.Openings:
 		// The last notice was a recovery.
-		err = send(fmt.Sprintf("%s.reopened-%d", s.ID, s.Openings), a.composer.reopened, func() { s.Reopened = s.Openings })
+		err = send(fmt.Sprintf("%s.reopened-%d", s.ID, s.Openings), notice.Reopened, func() { s.Reopened = s.Openings })
 	case over && s.Recovered < s.Openings && (!pager || s.Raised > s.Recovered):
 		// A pager resolves what it may have triggered, also if a later attempt was refused.
-		err = send(fmt.Sprintf("%s.recovery-%d", s.ID, s.Openings), a.composer.recovered, func() { s.Recovered = s.Openings })
+		err = send(fmt.Sprintf("%s.recovery-%d", s.ID, s.Openings), notice.Recovered, func() { s.Recovered = s.Openings })
 	}
 	if err == nil && over {
 		s.Done = notUpdated == nil

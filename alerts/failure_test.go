@@ -24,7 +24,7 @@ func TestGivenUpAfterADay(t *testing.T) {
 	b := newHarness(t, 1, withoutPager, func(o *setup) { o.OpenTooLong = time.Hour })
 	lift := b.slack.SetFault(fakehttp.WithError("channel_not_found"))
 	b.trip("shop")
-	b.workers[0].noteFailed(true, single{Destination: "shop", Job: "job-1", Count: 3})
+	b.workers[0].notePoison(single{Destination: "shop", Job: "job-1", Count: 3})
 	b.ended()
 	b.play(20 * time.Minute)
 	b.reset("shop")

@@ -146,9 +146,4 @@ func TestLockOnAFullRedis(t *testing.T) {
 			t.Errorf("once: %v, %v, want %v", got, err, want)
 		}
 	}
-	for want := 1; want <= 2; want++ {
-		if got, err := s.failed(ctx, "shop", 1, time.Hour); err != nil || got != want {
-			t.Errorf("failed jobs: %d, %v, want %d", got, err, want)
-		}
-	}
 }

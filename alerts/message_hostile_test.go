@@ -68,7 +68,7 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 		s.Answers = append(s.Answers, refusal{At: at, Destination: name, Key: key, Job: text, Status: n % 700 * (i % 2), Body: text[:len(text)*i/5], RetryAfter: time.Duration(n)})
 	}
 	span := time.Duration(n) * time.Millisecond
-	list := []*notice.Notice{c.opened(&s), c.page(&s, span), c.reopened(&s), c.recovered(&s)}
+	list := []*notice.Notice{c.compose(notice.Opened, &s), composer{c.publicURL, span}.compose(notice.Page, &s), c.compose(notice.Reopened, &s), c.compose(notice.Recovered, &s)}
 	for _, kind := range []string{failedBurst, poisonJob, refusedAlone, oldestPending, redisLost, redisBack} {
 		x := single{
 			Kind: kind, Destination: name, Key: key, Job: text, By: text, At: s.Now, Since: at, Count: n, Refusals: n, Failed: n, Problem: text,
@@ -109,7 +109,7 @@ func hold(t testing.TB, c composer, mention, name, key, text string, n int, flag
 func markupOf(t testing.TB, mention string) string {
 	t.Helper()
 	tripped := shopTripped()
-	page := (composer{}).page(&tripped, 0)
+	page := composer{}.compose(notice.Page, &tripped)
 	before, _ := strings.CutSuffix(rendered(t, page, mention, false).Text, rendered(t, page, "", false).Text)
 	return strings.TrimSpace(before)
 }
@@ -123,7 +123,7 @@ func TestHostileTexts(t *testing.T) {
 				continue
 			}
 			mention := []string{"", "@here", "@ann", "U1", text}[flags%5]
-			if err := hold(t, composer{"https://tidegate.example.com"}, mention, text, text, text, int(flags)*7, flags); err != nil {
+			if err := hold(t, composer{publicURL: "https://tidegate.example.com"}, mention, text, text, text, int(flags)*7, flags); err != nil {
 				t.Fatalf("text %d %.60q, flags %b: %v", i, text, flags, err)
 			}
 		}
@@ -139,7 +139,7 @@ func FuzzMessages(f *testing.F) {
 		f.Add(text, text, "rate limited", text, text, -i, uint(i*1031))
 	}
 	f.Fuzz(func(t *testing.T, name, key, text, mention, address string, n int, flags uint) {
-		if err := hold(t, composer{address}, mention, name, key, text, n, flags); err != nil {
+		if err := hold(t, composer{publicURL: address}, mention, name, key, text, n, flags); err != nil {
 			t.Error(err)
 		}
 	})

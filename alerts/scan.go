@@ -5,22 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 const (
-	// flushEvery is how often failed jobs are counted together, flushFor bounds that, flushRest is
-	// the least time between two writes of what happens.
+	// flushEvery is how often what was observed is written, if nothing happens, flushFor bounds that, flushRest
+	// is the least time between two writes.
 	flushEvery = time.Second
 	flushFor   = 5 * time.Second
 	flushRest  = 100 * time.Millisecond
-	// checkEvery is how often one of the workers looks for jobs that wait too long or are refused
-	// alone, scanEvery for alerts that were missed; checkFor bounds that.
+	// checkEvery is how often one of the workers looks for bursts of failures and for jobs that wait too long or
+	// are refused alone, scanEvery for alerts that were missed; checkFor bounds that.
 	checkEvery = 30 * time.Second
 	scanEvery  = time.Minute
 	checkFor   = 20 * time.Second
@@ -75,13 +80,38 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// check looks for what no event reports.
+// check looks for what no event reports. One of the workers does.
 func (a *Alerts) check(ctx context.Context) error {
 	now, err := a.now(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.scan(ctx, now), a.checkOldest(ctx), a.checkAlone(ctx, now))
+	errs := []error{a.scan(ctx, now)}
+	for kind, find := range map[string]func(context.Context, string, time.Time) (*single, error){
+		failedBurst: a.findBurst, oldestPending: a.findOldest, refusedAlone: a.findAlone,
+	} {
+		errs = append(errs, a.look(ctx, kind, find, now))
+	}
+	return errors.Join(errs...)
+}
+
+// look notifies of a kind where its condition is met, unless another worker has looked just now.
+func (a *Alerts) look(ctx context.Context, kind string, find func(context.Context, string, time.Time) (*single, error), now time.Time) error {
+	mine, err := a.store.once(ctx, checkEvery-time.Second, "scan", kind)
+	if err != nil || !mine {
+		return err
+	}
+	for _, destination := range a.o.Destinations {
+		s, err := find(ctx, destination, now)
+		if err == nil && s != nil {
+			s.Kind, s.Destination = kind, destination
+			err = a.notifyOnce(ctx, *s)
+		}
+		if err != nil {
+			return fmt.Errorf("alerts: look for %s of %s: %w", kind, destination, err)
+		}
+	}
+	return nil
 }
 
 // scan makes alerts that were missed or lost, and updates numbers. One of the workers does
@@ -139,52 +169,43 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, now ti
 	return nil
 }
 
-// checkOldest looks for jobs that have been waiting for too long, if no other worker
-// has done so just now.
-func (a *Alerts) checkOldest(ctx context.Context) error {
+// findOldest finds a job that has been waiting for too long.
+func (a *Alerts) findOldest(ctx context.Context, destination string, _ time.Time) (*single, error) {
 	if a.o.OldestPending <= 0 {
-		return nil
+		return nil, nil //nolint:nilnil // nothing is to be notified
 	}
-	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", oldestPending)
-	if err != nil || !ok {
-		return err
+	stats, err := a.client.Stats(ctx, destination)
+	if errors.Is(err, jobs.ErrUnknownDestination) {
+		return nil, nil //nolint:nilnil // it has no queues yet
 	}
-	for _, destination := range a.o.Destinations {
-		stats, err := a.client.Stats(ctx, destination)
-		if errors.Is(err, jobs.ErrUnknownDestination) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("alerts: oldest pending job: %w", err)
-		}
-		x := stats[0]
-		age := time.Duration(x.OldestPendingAge * float64(time.Second))
-		if x.OldestPendingAt == nil || age <= a.o.OldestPending {
-			continue
-		}
-		b, err := a.breakers.Get(ctx, a.rdb, destination)
-		if err != nil {
-			return fmt.Errorf("alerts: oldest pending job: %w", err)
-		}
-		s := single{
-			Kind: oldestPending, Destination: destination, At: x.OldestPendingAt.Add(age), Since: *x.OldestPendingAt, Span: a.o.OldestPending,
-			Backlog: x.Backlog, State: b.State, Until: b.OpenUntilRedis, Paused: x.Paused, Job: x.OldestPendingID,
-		}
-		if x.WorkersSeenAt != nil {
-			s.Seen = *x.WorkersSeenAt
-		}
-		if s.Job != "" {
-			s.Problem = a.whyItWaits(ctx, s.Job)
-		}
-		if err := a.notifyOnce(ctx, s); err != nil {
-			return err
-		}
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	x := stats[0]
+	age := time.Duration(x.OldestPendingAge * float64(time.Second))
+	if x.OldestPendingAt == nil || age <= a.o.OldestPending {
+		return nil, nil //nolint:nilnil // nothing is to be notified
+	}
+	b, err := a.breakers.Get(ctx, a.rdb, destination)
+	if err != nil {
+		return nil, err
+	}
+	s := &single{
+		At: x.OldestPendingAt.Add(age), Since: *x.OldestPendingAt, Span: a.o.OldestPending,
+		Backlog: x.Backlog, State: b.State, Until: b.OpenUntilRedis, Paused: x.Paused, Job: x.OldestPendingID,
+	}
+	if x.WorkersSeenAt != nil {
+		s.Seen = *x.WorkersSeenAt
+	}
+	s.Problem = a.whyItWaits(ctx, s.Job)
+	return s, nil
 }
 
 // whyItWaits returns why a job waits; "" where it only waits for its turn, or that is not known.
 func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
+	if id == "" {
+		return ""
+	}
 	job, err := a.client.Get(ctx, id)
 	if err != nil {
 		return ""
@@ -196,24 +217,47 @@ func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
 	return w.Text
 }
 
-// checkAlone looks for jobs that the API refuses while it accepts others, if no other worker has
-// done so just now.
-func (a *Alerts) checkAlone(ctx context.Context, now time.Time) error {
-	ok, err := a.store.once(ctx, checkEvery-time.Second, "scan", refusedAlone)
-	if err != nil || !ok {
-		return err
+// findAlone finds jobs that the API refuses while it accepts others.
+func (a *Alerts) findAlone(ctx context.Context, destination string, _ time.Time) (*single, error) {
+	all, err := a.client.RefusedAlone(ctx, destination)
+	r, found := all[destination]
+	if err != nil || !found {
+		return nil, err
 	}
-	found, err := a.client.RefusedAlone(ctx, a.o.Destinations...)
-	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
+	return &single{Since: r.Since, Job: r.Job, Count: r.Jobs, Refusals: r.Refusals, Failed: r.Failed, Problem: r.Text}, nil
+}
+
+// findBurst finds jobs that have failed within a time.
+func (a *Alerts) findBurst(ctx context.Context, destination string, now time.Time) (*single, error) {
+	if a.o.FailedBurst <= 0 {
+		return nil, nil //nolint:nilnil // nothing is to be notified
 	}
-	for destination, r := range found {
-		if err := a.notifyOnce(ctx, single{
-			Kind: refusedAlone, Destination: destination, At: now, Since: r.Since,
-			Job: r.Job, Count: r.Jobs, Refusals: r.Refusals, Failed: r.Failed, Problem: r.Text,
-		}); err != nil {
-			return err
+	s := &single{Span: a.o.FailedWithin}
+	last := 0.0
+	for _, queue := range a.store.ns.Queues(destination) {
+		// The failed jobs of a queue, by when they failed.
+		window := &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.Add(-a.o.FailedWithin).UnixMilli(), 10), Max: "+inf", Count: 1}
+		n, err := a.rdb.ZCount(ctx, store.FailedKey(queue), window.Min, window.Max).Result()
+		if err != nil || n == 0 {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		newest, err := a.rdb.ZRevRangeByScoreWithScores(ctx, store.FailedKey(queue), window).Result()
+		if err != nil {
+			return nil, err
+		}
+		s.Count += int(n)
+		if len(newest) > 0 && newest[0].Score > last {
+			last, s.Job = newest[0].Score, newest[0].Member.(string)
 		}
 	}
-	return nil
+	if s.Count < a.o.FailedBurst {
+		return nil, nil //nolint:nilnil // nothing is to be notified
+	}
+	if job, err := a.client.Get(ctx, s.Job); err == nil {
+		s.Problem = text.Line(job.LastError, maxProblem)
+	}
+	return s, nil
 }

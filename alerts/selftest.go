@@ -101,18 +101,18 @@ func (a *Alerts) samples(pager bool) []sample {
 	over.State, over.Ended, over.Until, over.Expiring = breaker.Closed, now.Add(4*time.Minute), time.Time{}, -1
 	keys.Name, keys.KeysOpen = d+allKeys, 1
 	keys.Open = []keySituation{{breaker.Status{OpenedAt: now, OpenUntilRedis: open.Until, IncidentCause: open.Cause}, "test-key", 3}}
-	page := c.page(&open, max(0, a.o.OpenTooLong))
+	page := c.compose(notice.Page, &open)
 	list := []sample{
-		{"message of an incident", c.opened(&open), false},
+		{"message of an incident", c.compose(notice.Opened, &open), false},
 		{"page", page, false},
-		{"update of the message", c.opened(&over), true},
-		{"recovery", c.recovered(&over), false},
-		{"message about keys", c.opened(&keys), false},
+		{"update of the message", c.compose(notice.Opened, &over), true},
+		{"recovery", c.compose(notice.Recovered, &over), false},
+		{"message about keys", c.compose(notice.Opened, &keys), false},
 	}
 	if pager {
 		page.Critical, page.Link = false, ""
 		page.Summary = join("Test of Tidegate's alerts: nothing has happened")
-		list = []sample{{"trigger", page, false}, {"resolve", c.recovered(&over), false}}
+		list = []sample{{"trigger", page, false}, {"resolve", c.compose(notice.Recovered, &over), false}}
 	} else if a.o.OpenTooLong <= 0 {
 		list = append(list[:1], list[2:]...)
 	}

@@ -82,47 +82,42 @@ func flushAll(t *testing.T, workers ...*Alerts) (failures int) {
 	return failures
 }
 
-func TestBurstOfTwoWorkers(t *testing.T) {
-	t.Parallel()
-	for _, breaks := range []bool{false, true} {
-		t.Run(fmt.Sprintf("Redis breaks is %v", breaks), func(t *testing.T) {
-			t.Parallel()
-			b := newHarness(t, 1, bursts)
-			one, two := b.workers[0], b.worker(bursts)
-			if breaks {
-				one, two = b.broken(bursts), b.broken(bursts)
-			}
-			fail := func(a *Alerts, n int) {
-				for i := range n {
-					a.noteFailed(false, single{Destination: "shop", Job: fmt.Sprint("job-", i), Problem: "status 500"})
-				}
-			}
-			counted := func() int {
-				n, err := stateStore{rdb: b.rdb, ns: store.DefaultNamespace}.failed(t.Context(), "shop", 0, 5*time.Minute)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return n
-			}
-			fail(one, 29)
-			fail(two, 20)
-			if failures := flushAll(t, one, two); breaks != (failures > 0) {
-				t.Fatalf("Redis failed %d times", failures)
-			}
-			same(t, "counted", 49, counted())
-			b.fetchAll()
-			b.settle()
-			same(t, "below the bound", []string(nil), b.texts())
-			fail(two, 1)
-			flushAll(t, two)
-			fail(one, 30)
-			flushAll(t, one)
-			same(t, "counted", 80, counted())
-			b.fetchAll()
-			b.settle()
-			same(t, "channel", []string{"shop: 50 jobs failed within 5 min; the last one: status 500"}, b.texts())
-		})
+// lookFor has the workers look for what no event reports.
+func (b *harness) lookFor() []string {
+	b.t.Helper()
+	for _, a := range b.workers {
+		if err := errors.Join(a.check(b.t.Context()), a.flush(b.t.Context())); err != nil {
+			b.t.Fatal(err)
+		}
 	}
+	b.settle()
+	return b.texts()
+}
+
+// Failed jobs of all queues count, as long as they are as young as FAILED_WITHIN.
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2, bursts)
+	queues := store.DefaultNamespace.Queues("shop")
+	fail := func(from, n int) {
+		for i := range n {
+			z := redis.Z{Score: float64(b.now().UnixMilli()), Member: fmt.Sprint("job-", from+i)}
+			if err := b.rdb.ZAdd(t.Context(), store.FailedKey(queues[i%len(queues)]), z).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fail(0, 30)
+	b.play(6 * time.Minute)
+	fail(100, 49)
+	same(t, "below the bound", []string(nil), b.lookFor())
+	b.play(7 * time.Minute)
+	fail(200, 1)
+	want := []string{"shop: 50 jobs failed within 5 min; the last one: "}
+	same(t, "at the bound", want, b.lookFor())
+	b.play(8 * time.Minute)
+	fail(300, 30)
+	same(t, "later", want, b.lookFor())
 }
 
 // Poison jobs are reported at once, and those of one destination every ten minutes at most.
@@ -132,7 +127,7 @@ func TestPoisonJobs(t *testing.T) {
 	poison := func(at time.Duration, destination, job string) {
 		b.play(at)
 		for _, a := range b.workers { // two report it: the job ran into both
-			a.noteFailed(true, single{Destination: destination, Job: job, Count: 3, Problem: "killed"})
+			a.notePoison(single{Destination: destination, Job: job, Count: 3, Problem: "killed"})
 		}
 		b.ended()
 	}
@@ -152,7 +147,7 @@ func TestPoisonJobs(t *testing.T) {
 func TestPoisonJobInPagerDuty(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1, withoutSlack)
-	b.workers[0].noteFailed(true, single{Destination: "shop", Job: "job-1", Count: 3})
+	b.workers[0].notePoison(single{Destination: "shop", Job: "job-1", Count: 3})
 	b.ended()
 	if e := b.pager.Events(); len(e) != 1 || e[0].Action != "trigger" || e[0].Payload.Severity != "warning" || e[0].Payload.Class != "poison job" {
 		t.Errorf("PagerDuty: %v", b.paged())
@@ -164,7 +159,7 @@ func TestPoisonWhileRedisBreaks(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1)
 	broken := b.broken()
-	broken.noteFailed(true, single{Destination: "shop", Job: "job-1", Count: 3})
+	broken.notePoison(single{Destination: "shop", Job: "job-1", Count: 3})
 	if flushAll(t, broken) == 0 {
 		t.Fatal("Redis did not break")
 	}
@@ -216,13 +211,7 @@ func TestOldestPendingJob(t *testing.T) {
 	look := func(after time.Duration) []string {
 		t.Helper()
 		b.moveTo(from.Add(after))
-		for _, a := range b.workers {
-			if err := errors.Join(a.checkOldest(t.Context()), a.flush(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.settle()
-		return b.texts()
+		return b.lookFor()
 	}
 	b.clock.set(from)
 	same(t, "after an hour", []string(nil), look(time.Hour))
@@ -275,13 +264,7 @@ func TestJobsRefusedAlone(t *testing.T) {
 	look := func(after time.Duration) []string {
 		t.Helper()
 		b.moveTo(start.Add(after))
-		for _, a := range b.workers {
-			if err := errors.Join(a.checkAlone(t.Context(), b.now()), a.flush(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.settle()
-		return b.texts()
+		return b.lookFor()
 	}
 	same(t, "none", []string(nil), look(time.Minute))
 	now, err := b.rdb.Time(t.Context()).Result()

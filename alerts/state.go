@@ -34,15 +34,10 @@ func (s stateStore) key(parts ...string) string {
 	return s.ns.SlotKey(store.AlertsDestination, strings.Join(parts, ":"))
 }
 
-var (
-	//go:embed lua/save.lua
-	saveLua string
-	//go:embed lua/burst.lua
-	burstLua string
+//go:embed lua/save.lua
+var saveLua string
 
-	saveScript  = redis.NewScript(saveLua)
-	burstScript = redis.NewScript(burstLua)
-)
+var saveScript = redis.NewScript(saveLua)
 
 // record is what a notifier has sent of the last thread of a subject.
 type record struct {
@@ -153,16 +148,6 @@ func (s stateStore) once(ctx context.Context, period time.Duration, what ...stri
 		return false, fmt.Errorf("alerts: limit: %w", err)
 	}
 	return ok, nil
-}
-
-// failed counts n failed jobs of a destination and returns how many there were within
-// the time.
-func (s stateStore) failed(ctx context.Context, destination string, n int, within time.Duration) (int, error) {
-	sum, err := burstScript.Run(ctx, s.rdb, []string{s.key("failed", destination)}, n, within.Milliseconds()).Int()
-	if err != nil {
-		return 0, fmt.Errorf("alerts: count failed jobs: %w", err)
-	}
-	return sum, nil
 }
 
 // refusal is one refusal of an API.

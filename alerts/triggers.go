@@ -77,29 +77,24 @@ const (
 	maxTriggers = 10_000
 )
 
-// observed is what has happened and is not in Redis yet.
-type observed struct {
+// buffer holds what was observed until it is flushed to Redis.
+type buffer struct {
+	wake chan struct{}
+
+	mu       sync.Mutex
 	triggers map[string]trigger
 	answers  map[string][]refusal // by breaker, the last few
-	failed   map[string]*single   // bursts, by destination
-	poison   map[string]*single
+	poison   map[string]single    // by destination
 }
 
-func newObserved() observed {
-	return observed{map[string]trigger{}, map[string][]refusal{}, map[string]*single{}, map[string]*single{}}
-}
-
-// buffer holds what is observed until it is flushed.
-type buffer struct {
-	mu sync.Mutex
-	observed
-	wake chan struct{}
+func newBuffer() *buffer {
+	return &buffer{wake: make(chan struct{}, 1), triggers: map[string]trigger{}, answers: map[string][]refusal{}, poison: map[string]single{}}
 }
 
 // change changes what is observed. It does not block.
-func (b *buffer) change(f func(*observed)) {
+func (b *buffer) change(f func()) {
 	b.mu.Lock()
-	f(&b.observed)
+	f()
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -108,12 +103,23 @@ func (b *buffer) change(f func(*observed)) {
 }
 
 // add adds triggers.
-func (o *observed) add(list ...trigger) {
-	for _, t := range list {
-		if len(o.triggers) < maxTriggers {
-			o.triggers[t.id] = t
+func (b *buffer) add(list ...trigger) {
+	b.change(func() {
+		for _, t := range list {
+			if len(b.triggers) < maxTriggers {
+				b.triggers[t.id] = t
+			}
 		}
-	}
+	})
+}
+
+// take returns what one of the maps holds, and empties it.
+func take[V any](b *buffer, m *map[string]V) map[string]V {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := *m
+	*m = map[string]V{}
+	return out
 }
 
 // Observe makes a publisher report to a: the transitions of its breakers, its refused
@@ -127,31 +133,22 @@ func (a *Alerts) Observe(o *publisher.Options) {
 			})
 		},
 		OnJob: func(e publisher.JobEvent) {
-			if e.Result == publisher.FailedFinal {
-				a.noteFailed(e.Poison, single{
-					Destination: e.Destination, Key: e.Job.Key, Job: e.Job.ID, Count: e.Job.Crashes, Problem: e.LastError,
-				})
+			if e.Result == publisher.FailedFinal && e.Poison {
+				a.notePoison(single{Destination: e.Destination, Key: e.Job.Key, Job: e.Job.ID, Count: e.Job.Crashes, Problem: e.LastError})
 			}
 		},
 	})
 }
 
-// noteFailed records a job that has failed for good. It does not block.
-func (a *Alerts) noteFailed(poison bool, s single) {
-	s.Problem = text.Line(s.Problem, 500)
-	a.buffer.change(func(o *observed) {
-		if poison && o.poison[s.Destination] == nil {
-			p := s
-			p.Kind = poisonJob
-			o.poison[s.Destination] = &p
-		}
-		if a.o.FailedBurst > 0 {
-			was := o.failed[s.Destination]
-			s.Kind, s.Count, s.Key = failedBurst, 1, ""
-			if was != nil {
-				s.Count += was.Count
-			}
-			o.failed[s.Destination] = &s
+// maxProblem bounds the last error of a job, in characters.
+const maxProblem = 500
+
+// notePoison records a job that was stopped because its workers died. It does not block.
+func (a *Alerts) notePoison(s single) {
+	s.Kind, s.Problem = poisonJob, text.Line(s.Problem, maxProblem)
+	a.buffer.change(func() {
+		if _, known := a.buffer.poison[s.Destination]; !known {
+			a.buffer.poison[s.Destination] = s
 		}
 	})
 }
@@ -163,9 +160,10 @@ func (a *Alerts) noteRefusal(x refusal) {
 		x.At = time.Now()
 	}
 	name := strings.TrimSuffix(x.Destination+"/"+x.Key, "/")
-	a.buffer.change(func(o *observed) {
-		if list, known := o.answers[name]; known || len(o.answers) < maxTriggers {
-			o.answers[name] = append(list[max(0, len(list)-maxAnswers+1):len(list):len(list)], x)
+	b := a.buffer
+	b.change(func() {
+		if list, known := b.answers[name]; known || len(b.answers) < maxTriggers {
+			b.answers[name] = append(list[max(0, len(list)-maxAnswers+1):len(list):len(list)], x)
 		}
 	})
 }
@@ -219,19 +217,23 @@ func (a *Alerts) triggerKeys(destination string, refused bool, opened, at time.T
 
 // trigger has a job enqueued for each notifier.
 func (a *Alerts) trigger(to []notice.Notifier, id string, at time.Time, job alertJob) {
-	a.buffer.change(func(o *observed) {
-		for _, n := range to {
-			o.add(trigger{id + "." + n.Name(), n, at, job})
-		}
-	})
+	for _, n := range to {
+		a.buffer.add(trigger{id + "." + n.Name(), n, at, job})
+	}
 }
 
 // notifyOnce sends a notice that belongs to no incident, unless one of its kind was sent
 // within the period of its rule.
 func (a *Alerts) notifyOnce(ctx context.Context, s single) error {
-	ok, err := a.store.once(ctx, max(rules[s.Kind].every, s.Span), s.Kind, s.Destination)
-	if err != nil || !ok {
+	now, err := a.now(ctx)
+	if err != nil {
 		return err
+	}
+	if ok, err := a.store.once(ctx, max(rules[s.Kind].every, s.Span), s.Kind, s.Destination); err != nil || !ok {
+		return err
+	}
+	if s.At.IsZero() {
+		s.At = now
 	}
 	s.ID = fmt.Sprintf("%s.%s.%d", s.Destination, s.Kind, s.At.Unix())
 	if a.o.Namespace != string(store.DefaultNamespace) { // receivers may serve several installations
@@ -244,64 +246,21 @@ func (a *Alerts) notifyOnce(ctx context.Context, s single) error {
 // flush writes what was observed to Redis. What Redis does not take is flushed later, but for
 // answers: they only explain.
 func (a *Alerts) flush(ctx context.Context) error {
-	b := &a.buffer
-	b.mu.Lock()
-	now := b.observed
-	b.observed = newObserved()
-	b.mu.Unlock()
-	// The reasons come before the alerts that show them.
-	err := errors.Join(a.store.addAnswers(ctx, now.answers), a.countFailed(ctx, &now))
-	b.change(func(o *observed) {
-		maps.Copy(now.triggers, o.triggers)
-		o.triggers = map[string]trigger{}
-		maps.Copy(o.poison, now.poison)
-		for destination, s := range now.failed {
-			if newer := o.failed[destination]; newer != nil {
-				newer.Count += s.Count
-			} else {
-				o.failed[destination] = s
-			}
-		}
-	})
-	if sent := a.enqueue(ctx, slices.Collect(maps.Values(now.triggers))); sent != nil {
-		b.change(func(o *observed) { o.add(slices.Collect(maps.Values(now.triggers))...) })
-		err = errors.Join(err, sent)
-	}
-	return err
-}
-
-// countFailed counts the failed jobs and reports poison and bursts. What is reported leaves o.
-func (a *Alerts) countFailed(ctx context.Context, o *observed) error {
-	if len(o.failed)+len(o.poison) == 0 {
-		return nil
-	}
-	now, err := a.now(ctx)
-	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
-	}
-	for destination, p := range o.poison {
-		p.At = now
-		if err := a.notifyOnce(ctx, *p); err != nil {
-			return err
-		}
-		delete(o.poison, destination)
-	}
-	for destination, s := range o.failed {
-		sum, err := a.store.failed(ctx, destination, s.Count, a.o.FailedWithin)
+	b := a.buffer
+	errs := []error{a.store.addAnswers(ctx, take(b, &b.answers))} // before the alerts that show them
+	for destination, s := range take(b, &b.poison) {
+		err := a.notifyOnce(ctx, s)
 		if err != nil {
-			return err
+			b.change(func() { b.poison[destination] = s })
 		}
-		s.Count = 0 // it is counted
-		if sum >= a.o.FailedBurst {
-			all := *s
-			all.Count, all.Span, all.At = sum, a.o.FailedWithin, now
-			if err := a.notifyOnce(ctx, all); err != nil {
-				return err
-			}
-		}
-		delete(o.failed, destination)
+		errs = append(errs, err)
 	}
-	return nil
+	triggers := slices.Collect(maps.Values(take(b, &b.triggers)))
+	err := a.enqueue(ctx, triggers)
+	if err != nil {
+		b.add(triggers...)
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // enqueue enqueues alert jobs. One that exists already is none.

@@ -59,7 +59,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1)
 	hook := &stuck{make(chan struct{}, 1)}
-	a, err := New(connect(t, b.addr, b.db, hook), configured(b).options(t, bursts))
+	a, err := New(connect(t, b.addr, b.db, hook), configured(b).options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 		for i := range each {
 			a.onTransition(opened(i))
 			a.onTransition(breaker.Event{At: start, Name: fmt.Sprintf("d%d/k", i), Key: "k", From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("k", i)})
-			a.noteFailed(true, single{Destination: fmt.Sprint("d", i), Job: "j", Count: 3})
+			a.notePoison(single{Destination: fmt.Sprint("d", i), Job: "j", Count: 3})
 			a.noteRefusal(refusal{At: start, Destination: fmt.Sprint("d", i), Job: "j", Status: 429})
 		}
 	}()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 )
 
@@ -23,7 +24,7 @@ func TestMessageHasTheLearnedLimit(t *testing.T) {
 		s := shopLimited()
 		s.Learned = "about 60 calls per 5 min"
 		row.change(&s)
-		text := string(rendered(t, composer{}.opened(&s), "", false).Blocks)
+		text := string(rendered(t, composer{}.compose(notice.Opened, &s), "", false).Blocks)
 		if row.want == "" && strings.Contains(text, "learned") || !strings.Contains(text, row.want) {
 			t.Errorf("cause %s, %s: want %q in\n%s", s.Cause, s.State, row.want, text)
 		}
@@ -56,7 +57,7 @@ func TestDashboardLinks(t *testing.T) {
 	} {
 		s := shopLimited()
 		s.Name, s.Destination = row.name, strings.Split(row.name, "/")[0]
-		n := composer{publicURL: row.base}.opened(&s)
+		n := composer{publicURL: row.base}.compose(notice.Opened, &s)
 		same(t, fmt.Sprintf("%.40s, %s", row.base, row.name), row.want, n.Link)
 		text := string(rendered(t, n, "", false).Blocks)
 		if strings.Contains(text, `"actions"`) != (row.want != "") || !strings.Contains(text, `"`+row.want) {
