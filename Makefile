@@ -45,7 +45,7 @@ test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI do
 count: ## Count the lines of product and tests, and the words of the documents; ARGS=-v: of each package
 	@scripts/count.sh $(ARGS)
 
-SIMULATION := ^(TestLimits|TestHintsWasteFewCalls|TestSimulationIsRepeatable|TestUnannouncedLimitsKeepTheRules)$$
+SIMULATION := ^TestLimits$$
 
 # Packages whose goroutines meet in memory. The others compute in one goroutine or wait for Redis: there the
 # race detector finds nothing and takes most of the time.
@@ -58,7 +58,7 @@ test-race: redis cc curl chromium ## Run the tests only, with the race detector 
 	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; \
 	run() { race=$$1; shift; [ $$# -eq 0 ] || $(GO) test $$race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 20m $(ARGS) "$$@"; }; \
 	pick() { grep -E "$$@" <<<"$$all" || true; }; \
-	[ "$(PKGS)" != ./... ] || run '' -run '$(SIMULATION)' ./breaker ./breaker/internal/learner; \
+	[ "$(PKGS)" != ./... ] || run '' -run '$(SIMULATION)' ./breaker; \
 	run -race $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
 	run '' $$(pick -v '$(RACE)|/internal/(e2e|browsertest)$$'); \
 	run '' $$(pick '/internal/e2e$$'); \

@@ -28,21 +28,45 @@ func forCall(name, key string, cost int) action {
 	}
 }
 
-func TestACostIsTakenFromAllWindowsOrNone(t *testing.T) {
+func TestCosts(t *testing.T) {
 	t.Parallel()
-	runRows(t, windowed("10/1s:20,60/1m:60", ""),
-		row{0, costing(15, try("a")), "rate"},
-		row{0, costing(6, try("x")), "D CLOSED rate 10/1s:20 for 100ms"},
-		row{0, costing(5, try("b")), "rate"},
-		row{0, costing(20, try("x")), "D CLOSED rate 10/1s:20 for 2s"},
-		row{2 * second, costing(20, try("c")), "rate"},
-		row{4 * second, costing(20, try("d")), "rate"}, // 60, of which 4 are back
-		row{4 * second, release("d"), "CLOSED"},
-		row{4 * second, costing(20, try("e")), "rate"},
-		row{4 * second, try("x"), "D CLOSED rate 10/1s:20 for 100ms"},
-		row{6 * second, costing(20, try("x")), "D CLOSED rate 60/1m:60 for 14s"},
-		row{6 * second, tries(9, "f"), "6, then D CLOSED rate 60/1m:60 for 1s"}, // the refused one took nothing
-	)
+	runRules(t, []rule{
+		{"a cost is taken from all windows or none", windowed("10/1s:20,60/1m:60", ""), []row{
+			{0, costing(15, try("a")), "rate"},
+			{0, costing(6, try("x")), "D CLOSED rate 10/1s:20 for 100ms"},
+			{0, costing(5, try("b")), "rate"},
+			{0, costing(20, try("x")), "D CLOSED rate 10/1s:20 for 2s"},
+			{2 * second, costing(20, try("c")), "rate"},
+			{4 * second, costing(20, try("d")), "rate"}, // 60, of which 4 are back
+			{4 * second, release("d"), "CLOSED"},
+			{4 * second, costing(20, try("e")), "rate"},
+			{4 * second, try("x"), "D CLOSED rate 10/1s:20 for 100ms"},
+			{6 * second, costing(20, try("x")), "D CLOSED rate 60/1m:60 for 14s"},
+			{6 * second, tries(9, "f"), "6, then D CLOSED rate 60/1m:60 for 1s"}, // the refused one took nothing
+		}},
+		// A permit that was acquired before the call was known.
+		{"the permit of a call with a cost", windowed("10/1s:10,100/1h@Europe/Paris", "20/1h:20"), []row{
+			{0, try("a"), "rate"},
+			{0, forCall("a", "", 4), "rate"},
+			{0, costing(7, try("x")), "D CLOSED rate 10/1s:10 for 100ms"},
+			{0, costing(3, try("y")), "rate"},
+			{0, forCall("a", "", 10), "D CLOSED rate 10/1s:10 for 300ms"},
+			{0, release("y"), "CLOSED"},
+			{0, forCall("a", "", 10), "rate"},
+			{0, forCall("a", "", 2), "rate"}, // 8 are given back
+			{0, costing(9, try("x")), "D CLOSED rate 10/1s:10 for 100ms"},
+			{0, costing(8, try("b")), "rate"},
+			{second, forCall("b", "k", 10), "key-rate rate"}, // takes 2 of the destination, 10 of the key
+			{second, of("k", costing(9, try("x"))), "D CLOSED rate 10/1s:10 for 100ms"},
+			{second, of("k", costing(8, try("c"))), "key-rate rate"},
+			{2 * second, try("d"), "rate"},
+			{2 * second, forCall("d", "k", 5), "D/k CLOSED rate 20/1h:20 for 8m59s"},
+			{2 * second, costing(9, try("e")), "rate"}, // what the key refused took nothing of the destination
+			{2 * second, of("k", release("c")), "CLOSED"},
+			{2 * second, costing(9, try("x")), "D CLOSED rate 10/1s:10 for 100ms"},
+			{2 * second, forCall("d", "k", 5), "key-rate rate"},
+		}},
+	})
 }
 
 // A cost above the burst waits until nothing is used, and leaves a debt. One above a window is
@@ -82,32 +106,6 @@ func TestALargeCost(t *testing.T) {
 	if _, never := (Rates{{Calls: 5, Per: minute, Burst: 40}}).TooSmall(40); never {
 		t.Error("a burst of 40 has no room for a cost of 40")
 	}
-}
-
-// A permit that was acquired before the call was known.
-func TestThePermitOfACallWithACost(t *testing.T) {
-	t.Parallel()
-	runRows(t, windowed("10/1s:10,100/1h@Europe/Paris", "20/1h:20"),
-		row{0, try("a"), "rate"},
-		row{0, forCall("a", "", 4), "rate"},
-		row{0, costing(7, try("x")), "D CLOSED rate 10/1s:10 for 100ms"},
-		row{0, costing(3, try("y")), "rate"},
-		row{0, forCall("a", "", 10), "D CLOSED rate 10/1s:10 for 300ms"},
-		row{0, release("y"), "CLOSED"},
-		row{0, forCall("a", "", 10), "rate"},
-		row{0, forCall("a", "", 2), "rate"}, // 8 are given back
-		row{0, costing(9, try("x")), "D CLOSED rate 10/1s:10 for 100ms"},
-		row{0, costing(8, try("b")), "rate"},
-		row{second, forCall("b", "k", 10), "key-rate rate"}, // takes 2 of the destination, 10 of the key
-		row{second, of("k", costing(9, try("x"))), "D CLOSED rate 10/1s:10 for 100ms"},
-		row{second, of("k", costing(8, try("c"))), "key-rate rate"},
-		row{2 * second, try("d"), "rate"},
-		row{2 * second, forCall("d", "k", 5), "D/k CLOSED rate 20/1h:20 for 8m59s"},
-		row{2 * second, costing(9, try("e")), "rate"}, // what the key refused took nothing of the destination
-		row{2 * second, of("k", release("c")), "CLOSED"},
-		row{2 * second, costing(9, try("x")), "D CLOSED rate 10/1s:10 for 100ms"},
-		row{2 * second, forCall("d", "k", 5), "key-rate rate"},
-	)
 }
 
 func TestTheTrueCostCorrects(t *testing.T) {

@@ -21,28 +21,38 @@ func capped(n, key int) Options {
 	return Options{FleetConcurrency: n, KeyConcurrency: key, FailureThreshold: 1, Cooldown: minute, ProbeTimeout: 30 * second}
 }
 
-func TestConcurrencyIsTheFleets(t *testing.T) {
+func TestConcurrency(t *testing.T) {
 	t.Parallel()
-	runRows(t, capped(3, 0),
-		row{0, on("worker-2", look), "CLOSED"},
-		row{0, tries(2, "a"), "2"},
-		row{0, on("worker-2", try("b")), "counted"},
-		row{0, on("worker-2", try("x")), "D CLOSED concurrency for 1s"},
-		row{0, try("x"), "D CLOSED concurrency for 1s"},
-		row{0, of("k", try("x")), "D CLOSED concurrency for 1s"},
-		row{0, tell("a0", Success()), "CLOSED"},
-		row{0, of("k", try("c")), "counted"},
-		row{0, try("x"), "D CLOSED concurrency for 1s"},
-		row{0, of("k", release("c")), "CLOSED"},
-		row{0, try("d"), "counted"},
-		row{0, tell("d", Failure()), "CLOSED"},
-		row{0, try("e"), "counted"},
-		// Neither worker reports any more: the slots are free when the leases end.
-		row{30*second - time.Millisecond, try("x"), "D CLOSED concurrency for 1s"},
-		row{30 * second, tries(9, "f"), "3, then D CLOSED concurrency for 1s"},
-		row{30 * second, tell("a1", Success()), "CLOSED"}, // it ended late
-		row{30 * second, try("x"), "D CLOSED concurrency for 1s"},
-	)
+	runRules(t, []rule{
+		{"concurrency is the fleets", capped(3, 0), []row{
+			{0, on("worker-2", look), "CLOSED"},
+			{0, tries(2, "a"), "2"},
+			{0, on("worker-2", try("b")), "counted"},
+			{0, on("worker-2", try("x")), "D CLOSED concurrency for 1s"},
+			{0, try("x"), "D CLOSED concurrency for 1s"},
+			{0, of("k", try("x")), "D CLOSED concurrency for 1s"},
+			{0, tell("a0", Success()), "CLOSED"},
+			{0, of("k", try("c")), "counted"},
+			{0, try("x"), "D CLOSED concurrency for 1s"},
+			{0, of("k", release("c")), "CLOSED"},
+			{0, try("d"), "counted"},
+			{0, tell("d", Failure()), "CLOSED"},
+			{0, try("e"), "counted"},
+			// Neither worker reports any more: the slots are free when the leases end.
+			{30*second - time.Millisecond, try("x"), "D CLOSED concurrency for 1s"},
+			{30 * second, tries(9, "f"), "3, then D CLOSED concurrency for 1s"},
+			{30 * second, tell("a1", Success()), "CLOSED"}, // it ended late
+			{30 * second, try("x"), "D CLOSED concurrency for 1s"},
+		}},
+		{"concurrency of a key leaves others alone", capped(0, 2), []row{
+			{0, of("k", tries(9, "a")), "2, then D/k CLOSED concurrency for 1s"},
+			{0, of("other", tries(9, "b")), "2, then D/other CLOSED concurrency for 1s"},
+			{0, try("c"), "permit"},
+			{0, forKey("c", "third", "d"), "key-counted"},
+			{0, of("k", tell("a0", Success())), "CLOSED"},
+			{0, of("k", try("e")), "key-counted"},
+		}},
+	})
 }
 
 // Calls keep their own leases while workers with another ProbeTimeout ask.
@@ -110,18 +120,6 @@ func TestAShortLeaseKeepsTheSlotsOfLongOnes(t *testing.T) {
 	if left := rdb.PTTL(t.Context(), key).Val(); left < time.Hour {
 		t.Errorf("the slots are forgotten in %v, before the lease of an hour has ended", left)
 	}
-}
-
-func TestConcurrencyOfAKeyLeavesOthersAlone(t *testing.T) {
-	t.Parallel()
-	runRows(t, capped(0, 2),
-		row{0, of("k", tries(9, "a")), "2, then D/k CLOSED concurrency for 1s"},
-		row{0, of("other", tries(9, "b")), "2, then D/other CLOSED concurrency for 1s"},
-		row{0, try("c"), "permit"},
-		row{0, forKey("c", "third", "d"), "key-counted"},
-		row{0, of("k", tell("a0", Success())), "CLOSED"},
-		row{0, of("k", try("e")), "key-counted"},
-	)
 }
 
 // The configured number is kept in every state, also for the probe: the API counts what is

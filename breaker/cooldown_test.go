@@ -11,40 +11,55 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-func TestCooldownLevel(t *testing.T) {
+func TestCooldowns(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{NoLearning: true, FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 3, CooldownJitter: -1, MaxCooldown: time.Hour},
-		row{0, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
-		row{0, level, "0"},
-		row{10 * second, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
-		row{10 * second, level, "1"},
-		// A probe that failed otherwise says nothing about the limit.
-		row{40 * second, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
-		row{40 * second, level, "1"},
-		row{41 * second, call(RateLimited(5 * second)), "OPEN 5s failures=1 hint probes=2 wasted=3"},
-		row{41 * second, level, "2"},
-		row{46 * second, call(RateLimited(0)), "OPEN 4m30s failures=1 probe probes=3 wasted=4"},
-		row{316 * second, call(Success()), "CLOSED"},
-		row{316 * second, level, "3"},
-		// CLOSED for less than the last cooldown: it goes on where it was.
-		row{585*second + 999*time.Millisecond, call(RateLimited(0)), "OPEN 4m30s failures=1 threshold wasted=1"},
-		row{900 * second, call(Success()), "CLOSED"},
-		// For as long: one step back.
-		row{1170*second - time.Millisecond, level, "3"},
-		row{1170 * second, level, "2"},
-		row{1170 * second, call(RateLimited(0)), "OPEN 1m30s failures=1 threshold wasted=1"},
-		row{1260 * second, call(Success()), "CLOSED"},
-		// CLOSED for 100 s: one step of 90 s.
-		row{1360 * second, call(RateLimited(0)), "OPEN 30s failures=1 threshold wasted=1"},
-		row{1360 * second, level, "1"},
-		row{1390 * second, call(Success()), "CLOSED"},
-		row{1390*second + 100*time.Hour, level, "0"},
-		row{1390*second + 100*time.Hour, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
-		// An operator's reset forgets it at once.
-		row{1400*second + 100*time.Hour, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
-		row{1400*second + 100*time.Hour, reset, "CLOSED"},
-		row{1400*second + 100*time.Hour, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
-	)
+	runRules(t, []rule{
+		{"cooldown level", Options{NoLearning: true, FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 3, CooldownJitter: -1, MaxCooldown: time.Hour}, []row{
+			{0, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+			{0, level, "0"},
+			{10 * second, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
+			{10 * second, level, "1"},
+			// A probe that failed otherwise says nothing about the limit.
+			{40 * second, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
+			{40 * second, level, "1"},
+			{41 * second, call(RateLimited(5 * second)), "OPEN 5s failures=1 hint probes=2 wasted=3"},
+			{41 * second, level, "2"},
+			{46 * second, call(RateLimited(0)), "OPEN 4m30s failures=1 probe probes=3 wasted=4"},
+			{316 * second, call(Success()), "CLOSED"},
+			{316 * second, level, "3"},
+			// CLOSED for less than the last cooldown: it goes on where it was.
+			{585*second + 999*time.Millisecond, call(RateLimited(0)), "OPEN 4m30s failures=1 threshold wasted=1"},
+			{900 * second, call(Success()), "CLOSED"},
+			// For as long: one step back.
+			{1170*second - time.Millisecond, level, "3"},
+			{1170 * second, level, "2"},
+			{1170 * second, call(RateLimited(0)), "OPEN 1m30s failures=1 threshold wasted=1"},
+			{1260 * second, call(Success()), "CLOSED"},
+			// CLOSED for 100 s: one step of 90 s.
+			{1360 * second, call(RateLimited(0)), "OPEN 30s failures=1 threshold wasted=1"},
+			{1360 * second, level, "1"},
+			{1390 * second, call(Success()), "CLOSED"},
+			{1390*second + 100*time.Hour, level, "0"},
+			{1390*second + 100*time.Hour, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+			// An operator's reset forgets it at once.
+			{1400*second + 100*time.Hour, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
+			{1400*second + 100*time.Hour, reset, "CLOSED"},
+			{1400*second + 100*time.Hour, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+		}},
+		{"jitter does not touch hints", Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: 1}, []row{
+			{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
+			{minute, call(RateLimited(2 * minute)), "OPEN 2m0s failures=1 hint probes=1 wasted=2"},
+			{3 * minute, call(RateLimited(4 * minute)), "OPEN 4m0s failures=1 hint probes=2 wasted=3"},
+		}},
+		{"failed probes wait no longer than a grown cooldown", Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond, CooldownMultiplier: 4, CooldownJitter: -1}, []row{
+			{0, call(RateLimited(0)), "OPEN 100ms failures=1 threshold wasted=1"},
+			{100 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 threshold wasted=1"},
+			{100 * time.Millisecond, ask("x"), "HALF_OPEN for 100ms"},
+			{200 * time.Millisecond, call(RateLimited(0)), "OPEN 400ms failures=1 probe probes=1 wasted=2"},
+			{600 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
+			{600 * time.Millisecond, ask("x"), "HALF_OPEN for 400ms"},
+		}},
+	})
 }
 
 func TestJitterIsAddedToCooldownsThatHaveGrown(t *testing.T) {
@@ -83,27 +98,6 @@ func TestJitterIsAddedToCooldownsThatHaveGrown(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestJitterDoesNotTouchHints(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: 1},
-		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, call(RateLimited(2 * minute)), "OPEN 2m0s failures=1 hint probes=1 wasted=2"},
-		row{3 * minute, call(RateLimited(4 * minute)), "OPEN 4m0s failures=1 hint probes=2 wasted=3"},
-	)
-}
-
-func TestFailedProbesWaitNoLongerThanAGrownCooldown(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond, CooldownMultiplier: 4, CooldownJitter: -1},
-		row{0, call(RateLimited(0)), "OPEN 100ms failures=1 threshold wasted=1"},
-		row{100 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 threshold wasted=1"},
-		row{100 * time.Millisecond, ask("x"), "HALF_OPEN for 100ms"},
-		row{200 * time.Millisecond, call(RateLimited(0)), "OPEN 400ms failures=1 probe probes=1 wasted=2"},
-		row{600 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
-		row{600 * time.Millisecond, ask("x"), "HALF_OPEN for 400ms"},
-	)
 }
 
 // An API whose window begins anew with each refused call, as many do. The cooldown

@@ -27,21 +27,44 @@ func renew(h *harness) string {
 	return describe(s)
 }
 
-func TestRefusedCredentialsOpenAtOnce(t *testing.T) {
+func TestCredentials(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{Cooldown: minute},
-		row{0, call(RateLimited(0)), "CLOSED failures=1"},
-		row{0, ask("late"), "permit"},
-		row{0, call(refusedToken), "OPEN 1m0s failures=1 credentials wasted=1"},
-		row{0, why, "OPEN credentials: answered 401 Unauthorized"},
-		row{second, tell("late", refusedToken), "OPEN 59s failures=1 credentials wasted=2"},
-		row{minute, ask("probe"), "probe"},
-		row{minute, ask("other"), "HALF_OPEN for 35s"},
-		row{minute, tell("probe", Unauthorized().WithReason("invalid_grant", true)), "OPEN 1m0s failures=1 credentials probes=1 wasted=3"},
-		row{minute, why, "OPEN credentials: invalid_grant permanent"},
-		row{2 * minute, call(Success()), "CLOSED"},
-		row{2 * minute, why, "CLOSED : "},
-	)
+	runRules(t, []rule{
+		{"refused credentials open at once", Options{Cooldown: minute}, []row{
+			{0, call(RateLimited(0)), "CLOSED failures=1"},
+			{0, ask("late"), "permit"},
+			{0, call(refusedToken), "OPEN 1m0s failures=1 credentials wasted=1"},
+			{0, why, "OPEN credentials: answered 401 Unauthorized"},
+			{second, tell("late", refusedToken), "OPEN 59s failures=1 credentials wasted=2"},
+			{minute, ask("probe"), "probe"},
+			{minute, ask("other"), "HALF_OPEN for 35s"},
+			{minute, tell("probe", Unauthorized().WithReason("invalid_grant", true)), "OPEN 1m0s failures=1 credentials probes=1 wasted=3"},
+			{minute, why, "OPEN credentials: invalid_grant permanent"},
+			{2 * minute, call(Success()), "CLOSED"},
+			{2 * minute, why, "CLOSED : "},
+		}},
+		// A token that was refused in HALF_OPEN is why the breaker is open then.
+		{"credentials refused in another incident", Options{Cooldown: minute}, []row{
+			{0, call(RateLimited(second)), "OPEN 1s failures=1 hint wasted=1"},
+			{second, call(refusedToken), "OPEN 1m0s failures=1 credentials probes=1 wasted=2"},
+			{second, why, "OPEN credentials: answered 401 Unauthorized"},
+		}},
+		{"renewed credentials close the breaker", Options{Cooldown: minute, MaxInFlight: 8}, []row{
+			{0, renew, "CLOSED"},
+			{0, ask("old"), "permit"},
+			{0, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+			{second, renew, "CLOSED slow=1"},
+			{second, renew, "CLOSED slow=1"},
+			{second, tell("old", refusedToken), "CLOSED slow=1"}, // it had the old token
+			{second, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+			{2 * second, renew, "CLOSED slow=1"},
+			{2 * second, call(Success()), "CLOSED slow=2"},
+			{2 * second, story, "CLOSED→OPEN credentials #1 by worker-1; OPEN→CLOSED renewed #1 by worker-1; " +
+				"CLOSED→OPEN credentials #2 by worker-1; OPEN→CLOSED renewed #2 by worker-1"},
+			{2 * second, call(RateLimited(second)), "OPEN 1s failures=1 hint wasted=1"},
+			{2 * second, renew, "OPEN 1s failures=1 hint wasted=1"},
+		}},
+	})
 }
 
 // What a probe of refused credentials meets instead.
@@ -63,35 +86,6 @@ func TestProbeOfRefusedCredentials(t *testing.T) {
 			)
 		})
 	}
-}
-
-// A token that was refused in HALF_OPEN is why the breaker is open then.
-func TestCredentialsRefusedInAnotherIncident(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{Cooldown: minute},
-		row{0, call(RateLimited(second)), "OPEN 1s failures=1 hint wasted=1"},
-		row{second, call(refusedToken), "OPEN 1m0s failures=1 credentials probes=1 wasted=2"},
-		row{second, why, "OPEN credentials: answered 401 Unauthorized"},
-	)
-}
-
-func TestRenewedCredentialsCloseTheBreaker(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{Cooldown: minute, MaxInFlight: 8},
-		row{0, renew, "CLOSED"},
-		row{0, ask("old"), "permit"},
-		row{0, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
-		row{second, renew, "CLOSED slow=1"},
-		row{second, renew, "CLOSED slow=1"},
-		row{second, tell("old", refusedToken), "CLOSED slow=1"}, // it had the old token
-		row{second, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
-		row{2 * second, renew, "CLOSED slow=1"},
-		row{2 * second, call(Success()), "CLOSED slow=2"},
-		row{2 * second, story, "CLOSED→OPEN credentials #1 by worker-1; OPEN→CLOSED renewed #1 by worker-1; " +
-			"CLOSED→OPEN credentials #2 by worker-1; OPEN→CLOSED renewed #2 by worker-1"},
-		row{2 * second, call(RateLimited(second)), "OPEN 1s failures=1 hint wasted=1"},
-		row{2 * second, renew, "OPEN 1s failures=1 hint wasted=1"},
-	)
 }
 
 // Refused credentials hold the key's jobs, or all if they are the destination's.

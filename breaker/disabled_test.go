@@ -15,36 +15,34 @@ func disabled() Options {
 	}
 }
 
-func TestAnswersDoNotOpenADisabledBreaker(t *testing.T) {
+func TestDisabled(t *testing.T) {
 	t.Parallel()
-	runRows(t, disabled(),
-		row{0, calls(5, RateLimited(0)), "CLOSED"},
-		row{0, calls(5, RateLimited(minute)), "CLOSED"},
-		row{0, calls(5, told(0, minute, 100)), "CLOSED"},
-		row{0, get, "CLOSED"},
-		row{0, story, ""},
-	)
-}
-
-func TestTripHoldsADisabledBreaker(t *testing.T) {
-	t.Parallel()
-	runRows(t, disabled(),
-		row{0, ask("late"), "permit"},
-		row{0, trip(minute), "OPEN 1m0s manual"},
-		row{0, ask("refused"), "OPEN for 1m0s"},
-		row{0, tell("late", RateLimited(time.Hour)), "OPEN 1m0s manual wasted=1"},
-		row{minute, try("probe"), "probe"},
-		row{minute, ask("second"), "HALF_OPEN for 35s"},
-		// No answer opens it, so none keeps it open either.
-		row{minute, tell("probe", RateLimited(minute)), "CLOSED slow=1"},
-		row{minute, call(RateLimited(minute)), "CLOSED slow=1"},
-		row{minute, calls(3, Success()), "CLOSED"},
-		row{minute, trip(0), "OPEN until reset manual"},
-		row{time.Hour, ask("refused"), "OPEN for 1h0m0s"},
-		row{time.Hour, reset, "CLOSED slow=1"},
-		row{time.Hour, story, "CLOSED→OPEN manual #1 by ann; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1; " +
-			"CLOSED→OPEN manual #2 by ann; OPEN→CLOSED reset #2 by ann"},
-	)
+	runRules(t, []rule{
+		{"answers do not open a disabled breaker", disabled(), []row{
+			{0, calls(5, RateLimited(0)), "CLOSED"},
+			{0, calls(5, RateLimited(minute)), "CLOSED"},
+			{0, calls(5, told(0, minute, 100)), "CLOSED"},
+			{0, get, "CLOSED"},
+			{0, story, ""},
+		}},
+		{"trip holds a disabled breaker", disabled(), []row{
+			{0, ask("late"), "permit"},
+			{0, trip(minute), "OPEN 1m0s manual"},
+			{0, ask("refused"), "OPEN for 1m0s"},
+			{0, tell("late", RateLimited(time.Hour)), "OPEN 1m0s manual wasted=1"},
+			{minute, try("probe"), "probe"},
+			{minute, ask("second"), "HALF_OPEN for 35s"},
+			// No answer opens it, so none keeps it open either.
+			{minute, tell("probe", RateLimited(minute)), "CLOSED slow=1"},
+			{minute, call(RateLimited(minute)), "CLOSED slow=1"},
+			{minute, calls(3, Success()), "CLOSED"},
+			{minute, trip(0), "OPEN until reset manual"},
+			{time.Hour, ask("refused"), "OPEN for 1h0m0s"},
+			{time.Hour, reset, "CLOSED slow=1"},
+			{time.Hour, story, "CLOSED→OPEN manual #1 by ann; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1; " +
+				"CLOSED→OPEN manual #2 by ann; OPEN→CLOSED reset #2 by ann"},
+		}},
+	})
 }
 
 // Beside an instance that is not disabled: what that one has opened holds for all, and

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +15,188 @@ import (
 	"github.com/tidegate/tidegate/breaker/internal/learner"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
+
+// double is a breaker and its meter without Redis: what lua/learn.lua and package policy do with the numbers of a Meter. Tests
+// play limits with it in virtual time, and hold it against the scripts.
+type double struct {
+	cooldown float64 // s
+	capacity float64 // calls in flight that end a slow start
+
+	known     learner.State
+	meter     learner.Meter
+	state     State
+	opened    float64
+	since     float64 // of the state: reports of earlier calls are late
+	until     float64 // of open
+	confirms  bool    // the call that is to confirm a limit is in flight
+	learns    bool
+	slowStart int // calls accepted of the present step
+}
+
+// ask says whether a call may start beside others, and whether its outcome decides, as a probe's; else when to ask again.
+func (d *double) ask(now float64, others int) (start, decides bool, wait float64) {
+	m := &d.meter
+	switch {
+	case d.state == Open && now < d.until:
+		return false, false, d.until - now
+	case d.state == Open:
+		d.state = HalfOpen
+		return true, true, 0
+	case d.state == HalfOpen, m.Room > 0 && others >= m.Room:
+		return false, false, 1
+	case !d.learns:
+		return true, false, 0
+	case m.Confirm > 0:
+		d.confirms = others == 0 && !d.confirms
+		return d.confirms, d.confirms, 1
+	}
+	g := d.known.Gate(d.cooldown)
+	if g.Most > 0 && others >= g.Most || g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
+		return false, false, 1
+	}
+	wait = d.due(&g, now, others) - now
+	return wait <= 0, false, max(0, wait)
+}
+
+func (d *double) due(g *learner.Gate, now float64, others int) float64 {
+	if g.Gap == 0 {
+		return now
+	}
+	m := &d.meter
+	burst := max(1, math.Round(g.Length/g.Gap))
+	if now >= m.Round+g.Length {
+		used := m.Used + float64(others)
+		left := (now-m.Anchor)/g.Gap - used
+		ends := left >= max(2, burst/4)
+		if m.Anchor < m.Round && now < m.Round+2*g.Length {
+			left, ends = max(0, burst-used), true
+		}
+		if ends {
+			m.Round, m.Anchor, m.Used = now, now, 0
+			m.Anchor = now - min(left, burst)*g.Gap
+		}
+	}
+	return m.Anchor + (m.Used+float64(others))*g.Gap
+}
+
+func (d *double) emit(e learner.Event) {
+	var pause float64
+	room := d.meter.Room
+	d.known, d.meter, pause = d.known.Next(d.meter, e, d.cooldown)
+	if d.meter.Room != room {
+		d.slowStart = 0
+	}
+	if pause > 0 {
+		d.open(e.Now, e.Now+pause)
+	}
+}
+
+func (d *double) open(now, until float64) {
+	if d.state == Closed {
+		d.meter.Refused, d.opened = 0, now
+	}
+	d.state, d.since, d.until, d.confirms = Open, now, until, false
+	d.meter.Confirm, d.meter.Room = 0, 0
+}
+
+// accepted reports a call that was sent at that instant; decides as ask said, and others are the calls in flight now.
+func (d *double) accepted(now, sent float64, decides bool, others int) {
+	m := &d.meter
+	switch {
+	case decides && d.state == HalfOpen:
+		d.state, d.since, m.Room, d.slowStart = Closed, now, 1, 0
+		late := sent-d.until > max(learner.Late, (d.until-m.Round)/8) ||
+			d.known.Pace.Stage == learner.Unmeasured && sent-d.opened < learner.RefusedPart*(sent-m.Round)
+		d.emit(learner.Event{Kind: learner.Recovered, Now: now, Sent: sent, Others: others, Late: late})
+		return
+	case d.state != Closed, sent < d.since:
+		return
+	case !d.learns:
+		m.Refused = 0
+		return
+	case decides:
+		d.confirms = false
+		d.emit(learner.Event{Kind: learner.Confirmed, Now: now, Sent: sent, Others: others})
+		return
+	}
+	if sent >= m.Round {
+		m.Used++
+		m.Total++
+	}
+	refused := m.Refused
+	m.Refused = 0
+	if m.Confirm > 0 {
+		return
+	}
+	if m.Room > 0 {
+		d.slowStart++
+	}
+	if m.Room > 0 && d.slowStart >= m.Room {
+		m.Room, d.slowStart = 2*m.Room, 0
+		if float64(m.Room) >= d.capacity {
+			m.Room = 0
+		}
+	}
+	g := d.known.Gate(d.cooldown)
+	if g.Careful > 0 {
+		if refused > 0 && others == 0 {
+			d.emit(learner.Event{Kind: learner.Unrefused, Now: now})
+		}
+		return
+	}
+	m.Calm++
+	if g.Gap > 0 {
+		late := (now - d.due(&g, now, others)) / g.Gap
+		if m.Anchor >= m.Round && late <= max(3, math.Round(g.Length/g.Gap)/8) {
+			m.Paced++
+		}
+	}
+	switch {
+	case g.Most > 0 && m.Calm >= g.CalmEnough:
+		d.emit(learner.Event{Kind: learner.Grown, Now: now})
+	case g.Gap > 0 && m.Paced >= g.Enough:
+		d.emit(learner.Event{Kind: learner.Sustained, Now: now, Others: others})
+	}
+}
+
+// refused reports a call that was refused.
+func (d *double) refused(now, sent float64, decides bool, others int) {
+	m := &d.meter
+	switch {
+	case decides && d.state == HalfOpen:
+		m.Refused++
+		d.emit(learner.Event{Kind: learner.Probed, Now: now, Sent: sent, Others: others})
+		return
+	case d.state != Closed, sent < d.since:
+		return
+	}
+	m.Refused++
+	switch {
+	case !d.learns && m.Refused < DefaultFailureThreshold:
+	case !d.learns:
+		d.learns, m.LastNo = true, now
+		m.Round, m.Anchor, m.Used = now, now, 0
+		d.open(now, now+d.cooldown)
+	case decides, m.Confirm > 0 && others == 0 && m.Refused > 1:
+		m.LastNo = sent
+		d.emit(learner.Event{Kind: learner.Dry, Now: now})
+	case m.Confirm > 0 && others > 0:
+		m.Confirm = min(m.Confirm, others)
+	case m.Confirm > 0:
+	default:
+		d.emit(learner.Event{Kind: learner.Refused, Now: now, Others: others})
+	}
+}
+
+// failed reports a call that says nothing of a limit.
+func (d *double) failed(now float64, decides bool) {
+	switch {
+	case decides && d.state == HalfOpen:
+		d.state, d.until = Open, now+min(1, d.cooldown)
+	case decides:
+		d.confirms = false
+	}
+}
 
 // The scripts start and count calls as the double does, with which the learner is measured.
 func TestMeterAndItsDouble(t *testing.T) {
@@ -43,7 +226,7 @@ func TestMeterAndItsDouble(t *testing.T) {
 		if err := b.readSnapshot(patient(t)); err != nil {
 			rt.Fatal(err)
 		}
-		d := &learner.Double{Cooldown: cooldown.Seconds(), Capacity: 16}
+		d := &double{cooldown: cooldown.Seconds(), capacity: 16}
 		var calls []call
 		now := func() float64 { return float64(c.redis) / 1e6 }
 		metered := func() (n int) {
@@ -55,10 +238,10 @@ func TestMeterAndItsDouble(t *testing.T) {
 			return n
 		}
 		ask := func(rt *rapid.T) bool {
-			start, decides, wait := d.Ask(now(), metered())
+			start, decides, wait := d.ask(now(), metered())
 			if !start && wait < .005 { // the scripts round to ms
 				c.advance(10*time.Millisecond, 10*time.Millisecond)
-				start, decides, wait = d.Ask(now(), metered())
+				start, decides, wait = d.ask(now(), metered())
 			}
 			p, err := b.Allow(patient(t))
 			for range 3 {
@@ -90,9 +273,9 @@ func TestMeterAndItsDouble(t *testing.T) {
 				rt.Fatal(err)
 			}
 			if accepted {
-				d.Accepted(now(), one.sent, one.decides, metered())
+				d.accepted(now(), one.sent, one.decides, metered())
 			} else {
-				d.Refused(now(), one.sent, one.decides, metered())
+				d.refused(now(), one.sent, one.decides, metered())
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
@@ -122,9 +305,9 @@ func TestMeterAndItsDouble(t *testing.T) {
 }
 
 // compare says how what the scripts keep differs from what the double knows.
-func compare(b *Breaker, d *learner.Double) string {
+func compare(b *Breaker, d *double) string {
 	r := &b.view.Load().record
-	known, m := d.Known()
+	known, m := &d.known, d.meter
 	refused := r.Failures
 	if r.State != Closed {
 		refused = r.Probes
@@ -135,12 +318,11 @@ func compare(b *Breaker, d *learner.Double) string {
 	}
 	read := r.learner()
 	for is, want := range map[*float64]*float64{&read.Pace.Fast: &known.Pace.Fast, &read.Pace.Slow: &known.Pace.Slow, &read.Pace.Length: &known.Pace.Length} {
-		if math.Abs(*is-*want) < .01+.02**want { // the scripts round
+		if math.Abs(*is-*want) < .01+.02**want { // the scripts round: calls in a round would differ by one now and then
 			*want = *is
 		}
 	}
-	d.Round(known.Pace) // else calls in a round would differ by one now and then
-	is, want := sketch(r.State == Closed, read, counted), sketch(d.Closed(), known, m)
+	is, want := sketch(r.State == Closed, read, counted), sketch(d.state == Closed, *known, m)
 	if is == want {
 		return ""
 	}
@@ -162,4 +344,87 @@ func meterOf(r *record, refused int) learner.Meter {
 		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: r.RoundUsed, Total: r.RoundTotal,
 		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: refused, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
 	}
+}
+
+// Whatever the API answers: no pause is longer than it may be, what is known is stored as it is, and an API that
+// accepts all calls gets them.
+func TestLearnerIsNeverStuck(t *testing.T) {
+	t.Parallel()
+	const patientFrom, patience, longest = 5, .25, 25 * 3600 // of the learner
+	rapid.Check(t, func(rt *rapid.T) {
+		d := &double{cooldown: rapid.SampledFrom([]float64{.5, 3, 30, 300}).Draw(rt, "cooldown"), capacity: 16}
+		now, first := 1e9, 1e9
+		type call struct {
+			sent    float64
+			decides bool
+		}
+		var calls []call
+		most := func() float64 {
+			allowed := max(1, d.cooldown)
+			if p := d.known.Pace; p.Seen >= 2 {
+				allowed = max(allowed, p.Length, p.Gap())
+			}
+			if d.state != Closed && d.meter.Refused >= patientFrom {
+				allowed = max(allowed, patience*(now-first))
+			}
+			return min(allowed, longest) + 1
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"ask": func(rt *rapid.T) {
+				start, decides, wait := d.ask(now, len(calls))
+				if start {
+					calls = append(calls, call{now, decides})
+				} else if wait > most() {
+					rt.Fatalf("it waits %v s, want at most %v: %+v", wait, most(), d)
+				}
+			},
+			"report": func(rt *rapid.T) {
+				if len(calls) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(calls)-1).Draw(rt, "call")
+				c := calls[i]
+				calls = append(calls[:i], calls[i+1:]...)
+				switch rapid.IntRange(0, 6).Draw(rt, "outcome") {
+				case 0:
+					d.failed(now, c.decides)
+				case 1, 2, 3:
+					d.refused(now, c.sent, c.decides, len(calls))
+				default:
+					d.accepted(now, c.sent, c.decides, len(calls))
+				}
+			},
+			"time": func(rt *rapid.T) { now += math.Exp(rapid.Float64Range(-5, 7).Draw(rt, "ln s")) },
+			"": func(rt *rapid.T) {
+				text, err := json.Marshal(d.known)
+				var read learner.State
+				if err == nil {
+					err = json.Unmarshal(text, &read)
+				}
+				if err != nil || read != d.known {
+					rt.Fatalf("%+v is stored as %s: %v", d.known, text, err)
+				}
+			},
+		})
+		for _, c := range calls { // all are lost
+			d.failed(now, c.decides)
+		}
+		for range 300 { // the API accepts all
+			waited, allowed := 0.0, most()
+			for {
+				start, decides, wait := d.ask(now, 0)
+				if start {
+					sent := now
+					now += .1
+					d.accepted(now, sent, decides, 0)
+					break
+				}
+				wait = max(wait, 1e-3)
+				now += wait
+				if waited += wait; waited > 1.01*allowed {
+					rt.Fatalf("no call for %v s, want at most %v: %+v", waited, allowed, d)
+				}
+			}
+		}
+	})
 }

@@ -120,98 +120,6 @@ func TestProbeIsKnownToOtherInstances(t *testing.T) {
 	}
 }
 
-func TestRefreshFindsWhatTheSubscriptionMissed(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	d := redistest.Name(t, "deaf")
-	var heard recorder
-	b := start(t, deaf{s.Client(t)}, Options{Destination: d, RefreshInterval: 50 * time.Millisecond, OnEvent: heard.add})
-	rdb := s.Client(t)
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("seen after %v, with a read every 50ms", took)
-	}
-	if _, err := Reset(t.Context(), rdb, d, "ann"); err != nil {
-		t.Fatal(err)
-	}
-	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
-	events := heard.await(t, 2)
-	if len(events) != 2 || events[0].To != Open || events[1].To != Closed {
-		t.Errorf("events: %+v", events)
-	}
-}
-
-func TestLostSubscriptionIsHealed(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb := s.Client(t)
-	const d = "lost-subscription"
-	var heard recorder
-	b := start(t, s.Client(t), Options{Destination: d, RefreshInterval: 200 * time.Millisecond, OnEvent: heard.add})
-	awaitSubscribers(t, rdb, d, 1)
-	for range 5 {
-		if err := rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
-		if _, err := Reset(t.Context(), rdb, d, ""); err != nil {
-			t.Fatal(err)
-		}
-		awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
-		awaitSubscribers(t, rdb, d, 1)
-	}
-	sameAsHistory(t, rdb, d, heard.await(t, 10))
-}
-
-func TestEventsReachEveryInstanceOnceAndInOrder(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	rdb := s.Client(t)
-	d := redistest.Name(t, "events")
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil { // before New: not told
-		t.Fatal(err)
-	}
-	o := Options{NoLearning: true, Destination: d, FailureThreshold: 1, Cooldown: time.Millisecond, RefreshInterval: 20 * time.Millisecond}
-	instances := make([]recorder, 3)
-	var acting *Breaker
-	for i := range instances {
-		o.OnEvent = instances[i].add
-		client := s.Client(t)
-		if i == 2 {
-			client = deaf{client}
-		}
-		acting = start(t, client, o)
-	}
-	if _, err := Reset(t.Context(), rdb, d, "ann"); err != nil {
-		t.Fatal(err)
-	}
-	awaitView(t, acting, "CLOSED", func(v View) bool { return v.State == Closed })
-	const incidents = 30
-	for range incidents {
-		report(t, acting, RateLimited(0))
-		awaitProbe(t, acting, Success())
-	}
-	for i := range instances {
-		events := instances[i].await(t, 1+3*incidents)
-		if events[0].To != Closed || events[0].Cause != CauseReset || events[0].By != "ann" {
-			t.Errorf("instance %d: the first event is %+v, want ann's reset", i, events[0])
-		}
-		history := sameAsHistory(t, rdb, d, events)
-		for j, e := range history[2:] {
-			if want := []State{Open, HalfOpen, Closed}[j%3]; e.To != want {
-				t.Fatalf("transition %d is to %v, want %v", j, e.To, want)
-			}
-		}
-	}
-}
-
 // awaitProbe waits for the probe and reports it.
 func awaitProbe(t *testing.T, b *Breaker, o Outcome) {
 	t.Helper()
@@ -224,20 +132,6 @@ func awaitProbe(t *testing.T, b *Breaker, o Outcome) {
 	if _, err := permit.Report(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// sameAsHistory checks that the events are the last of the history.
-func sameAsHistory(t *testing.T, rdb redis.UniversalClient, d string, events []Event) []Event {
-	t.Helper()
-	history, err := History(t.Context(), rdb, d, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := history[max(0, len(history)-len(events)):]
-	if diff := cmp.Diff(last, events); diff != "" {
-		t.Errorf("events are not as in the history (-history +events):\n%s", diff)
-	}
-	return history
 }
 
 func TestSlowOnEventHoldsUpNothingElse(t *testing.T) {
@@ -293,53 +187,5 @@ func TestHistoryIsCapped(t *testing.T) {
 	}
 }
 
-func TestMissedEventsFillMoreThanOnePage(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	rdb := s.Client(t)
-	d := redistest.Name(t, "pages")
-	var heard recorder
-	b := start(t, deaf{s.Client(t)}, Options{Destination: d, RefreshInterval: time.Hour, OnEvent: heard.add})
-	const transitions = 3*historyPage + 7
-	for range transitions {
-		if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.wake(taskRefresh)
-	sameAsHistory(t, rdb, d, heard.await(t, transitions))
-}
-
 // readsOf is how often an instance has looked for changes: at the stamp, or at the snapshot.
 func readsOf(stats map[string]int64) int64 { return stats["evalsha"] + stats["mget"] }
-
-func TestInstanceThatOnlyWaitsCostsThreeCommandsPerRead(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	const d = "waiting"
-	start(t, s.Client(t), Options{Destination: d, RefreshInterval: 20 * time.Millisecond})
-	rdb := s.Client(t)
-	awaitSubscribers(t, rdb, d, 1)
-	for _, c := range []struct {
-		state   State
-		perRead int64
-	}{{Closed, 2}, {Open, 3}} {
-		if c.state == Open {
-			if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s.ResetStats(t)
-		redistest.Eventually(t, "20 reads", func() bool { return readsOf(s.CommandStats(t)) >= 20 })
-		stats := s.CommandStats(t)
-		var total int64
-		for _, n := range stats {
-			total += n
-		}
-		// Every tenth read while not CLOSED looks at the hash as well. A read
-		// may be under way when the counts are taken.
-		if limit := readsOf(stats)*c.perRead + c.perRead + 2; total > limit {
-			t.Errorf("%v: %d commands for %d reads, want at most %d: %v", c.state, total, readsOf(stats), limit, stats)
-		}
-	}
-}

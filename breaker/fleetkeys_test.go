@@ -260,43 +260,6 @@ func forget(t *testing.T, rdb redis.UniversalClient, destination string, keys ..
 	}
 }
 
-// Another instance writes at once after the loss, so that the version only grows:
-// the read of all finds what is gone.
-func TestLossThatIsWrittenOverAtOnce(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb := s.Client(t)
-	const d = "covered"
-	var heard recorder
-	b := start(t, s.Client(t), Options{Destination: d, RefreshInterval: time.Hour, OnEvent: heard.add})
-	awaitSubscribers(t, rdb, d, 1)
-	tripAll(t, rdb, d, 3)
-	redistest.Eventually(t, "all keys OPEN", func() bool { return openKeys(b) == 3 })
-	if err := b.readSnapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	forget(t, rdb, d, "k0000", "k0001", "k0002")
-	if _, err := Trip(t.Context(), rdb, d+"/other", TripOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	redistest.Eventually(t, "the other key OPEN", func() bool { return openKeys(b) == 4 })
-	if err := b.readSnapshot(t.Context()); err != nil || openKeys(b) != 4 {
-		t.Fatalf("an ordinary read found it (%v): this test is not needed any more", err)
-	}
-	b.whole.Store(true)
-	b.wake(taskRefresh)
-	redistest.Eventually(t, "one key OPEN", func() bool { return openKeys(b) == 1 })
-	lost := 0
-	for _, e := range heard.await(t, 7) {
-		if e.Cause == CauseLost && e.Name != d+"/other" {
-			lost++
-		}
-	}
-	if lost != 3 {
-		t.Errorf("%d incidents have ended, want 3", lost)
-	}
-}
-
 // Any of a breaker's Redis keys may be deleted alone, whatever goes on: within the
 // times that are configured, calls are made again.
 func TestNoDeletedKeyWedges(t *testing.T) {

@@ -91,6 +91,23 @@ func runRows(t *testing.T, o Options, rows ...row) {
 	})
 }
 
+// rule is told by rows.
+type rule struct {
+	name    string
+	options Options
+	rows    []row
+}
+
+func runRules(t *testing.T, rules []rule) {
+	t.Helper()
+	for _, s := range rules {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, s.options, s.rows...)
+		})
+	}
+}
+
 // newTestBreaker makes a Breaker that does nothing by itself.
 func newTestBreaker(rdb redis.UniversalClient, o Options, c clock) (*Breaker, error) {
 	core, err := newCore(rdb, o, c)

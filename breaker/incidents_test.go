@@ -31,52 +31,50 @@ func flush(h *harness) string {
 	return episodes(h)
 }
 
-func TestIncidentFromStartToEnd(t *testing.T) {
+func TestIncidents(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{FailureThreshold: 2, Cooldown: minute},
-		row{0, episodes, ""},
-		row{0, call(RateLimited(0)), "CLOSED failures=1"},
-		row{0, episodes, ""},
-		row{0, on("worker-2", ask("late")), "permit"},
-		row{0, call(RateLimited(0)), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{0, episodes, "lasts threshold→ probes=0 wasted=2 rescheduled=0 [worker-1]"},
-		row{second, on("worker-2", tell("late", RateLimited(0))), "OPEN 59s failures=2 threshold wasted=3"},
-		row{second, episodes, "lasts threshold→ probes=0 wasted=3 rescheduled=0 [worker-1 worker-2]"},
-		row{minute, on("worker-3", call(RateLimited(0))), "OPEN 1m0s failures=2 probe probes=1 wasted=4"},
-		row{minute, episodes, "lasts threshold→ probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
-		row{2 * minute, on("worker-2", call(Success())), "CLOSED"},
-		row{2 * minute, episodes, "2m0s threshold→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
-		row{2 * minute, trip(0), "OPEN until reset manual"},
-		row{3 * minute, reset, "CLOSED"},
-		row{3 * minute, episodes, "2m0s threshold→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]; " +
-			"1m0s manual→reset probes=0 wasted=0 rescheduled=0 [] ann maintenance"},
-	)
-}
-
-func TestRescheduledJobsAreCountedAlsoAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{NoLearning: true, FailureThreshold: 1, Cooldown: minute},
-		row{0, call(RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
-		row{0, putOff(3, 0), ""},
-		row{0, putOff(4, 0), ""},
-		row{0, episodes, "lasts threshold→ probes=0 wasted=1 rescheduled=0 [worker-1]"},
-		row{0, flush, "lasts threshold→ probes=0 wasted=1 rescheduled=7 [worker-1]"},
-		row{0, flush, "lasts threshold→ probes=0 wasted=1 rescheduled=7 [worker-1]"},
-		row{0, on("worker-2", putOff(10, 0)), ""},
-		row{0, on("worker-2", flush), "lasts threshold→ probes=0 wasted=1 rescheduled=17 [worker-1]"},
-		row{minute, call(Success()), "CLOSED"},
-		row{minute, putOff(100, 0), ""},
-		row{minute, flush, "1m0s threshold→success probes=0 wasted=1 rescheduled=117 [worker-1]"},
-		row{minute, call(RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
-		row{minute, both(putOff(1000, 1), putOff(5, 0)), ""},
-		row{minute, flush, "1m0s threshold→success probes=0 wasted=1 rescheduled=1117 [worker-1]; " +
-			"lasts threshold→ probes=0 wasted=1 rescheduled=5 [worker-1]"},
-		row{minute, of("k", call(RateLimited(minute))), "OPEN for 1m0s"},
-		row{2 * minute, call(Success()), "CLOSED"},
-		row{2 * minute, of("k", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{2 * minute, of("k", putOff(9, 0)), ""},
-		row{2 * minute, of("k", flush), "lasts hint→ probes=0 wasted=1 rescheduled=9 [worker-1]"},
-	)
+	runRules(t, []rule{
+		{"incident from start to end", Options{FailureThreshold: 2, Cooldown: minute}, []row{
+			{0, episodes, ""},
+			{0, call(RateLimited(0)), "CLOSED failures=1"},
+			{0, episodes, ""},
+			{0, on("worker-2", ask("late")), "permit"},
+			{0, call(RateLimited(0)), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{0, episodes, "lasts threshold→ probes=0 wasted=2 rescheduled=0 [worker-1]"},
+			{second, on("worker-2", tell("late", RateLimited(0))), "OPEN 59s failures=2 threshold wasted=3"},
+			{second, episodes, "lasts threshold→ probes=0 wasted=3 rescheduled=0 [worker-1 worker-2]"},
+			{minute, on("worker-3", call(RateLimited(0))), "OPEN 1m0s failures=2 probe probes=1 wasted=4"},
+			{minute, episodes, "lasts threshold→ probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
+			{2 * minute, on("worker-2", call(Success())), "CLOSED"},
+			{2 * minute, episodes, "2m0s threshold→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
+			{2 * minute, trip(0), "OPEN until reset manual"},
+			{3 * minute, reset, "CLOSED"},
+			{3 * minute, episodes, "2m0s threshold→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]; " +
+				"1m0s manual→reset probes=0 wasted=0 rescheduled=0 [] ann maintenance"},
+		}},
+		{"rescheduled jobs are counted also after the end", Options{NoLearning: true, FailureThreshold: 1, Cooldown: minute}, []row{
+			{0, call(RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
+			{0, putOff(3, 0), ""},
+			{0, putOff(4, 0), ""},
+			{0, episodes, "lasts threshold→ probes=0 wasted=1 rescheduled=0 [worker-1]"},
+			{0, flush, "lasts threshold→ probes=0 wasted=1 rescheduled=7 [worker-1]"},
+			{0, flush, "lasts threshold→ probes=0 wasted=1 rescheduled=7 [worker-1]"},
+			{0, on("worker-2", putOff(10, 0)), ""},
+			{0, on("worker-2", flush), "lasts threshold→ probes=0 wasted=1 rescheduled=17 [worker-1]"},
+			{minute, call(Success()), "CLOSED"},
+			{minute, putOff(100, 0), ""},
+			{minute, flush, "1m0s threshold→success probes=0 wasted=1 rescheduled=117 [worker-1]"},
+			{minute, call(RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
+			{minute, both(putOff(1000, 1), putOff(5, 0)), ""},
+			{minute, flush, "1m0s threshold→success probes=0 wasted=1 rescheduled=1117 [worker-1]; " +
+				"lasts threshold→ probes=0 wasted=1 rescheduled=5 [worker-1]"},
+			{minute, of("k", call(RateLimited(minute))), "OPEN for 1m0s"},
+			{2 * minute, call(Success()), "CLOSED"},
+			{2 * minute, of("k", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{2 * minute, of("k", putOff(9, 0)), ""},
+			{2 * minute, of("k", flush), "lasts hint→ probes=0 wasted=1 rescheduled=9 [worker-1]"},
+		}},
+	})
 }
 
 func TestRescheduledWithoutAnIncidentIsIgnored(t *testing.T) {

@@ -11,38 +11,123 @@ func keyed() Options {
 	return Options{FailureThreshold: 2, Cooldown: minute, CooldownJitter: -1, ProbeTimeout: 30 * second}
 }
 
-func TestLimitOfAKeyCountsForTheKeyOnly(t *testing.T) {
+func TestKeys(t *testing.T) {
 	t.Parallel()
-	runRows(t, keyed(),
-		row{0, of("a", call(RateLimited(0))), "CLOSED failures=1"},
-		row{0, of("a", call(RateLimited(0).WithScope(ScopeUser))), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{0, get, "CLOSED"},
-		row{0, look, "CLOSED"},
-		row{0, of("a", try("x")), "D/a OPEN threshold for 1m0s"},
-		row{0, of("b", try("x")), "permit"},
-		row{0, try("x"), "permit"},
-		row{0, of("b", call(RateLimited(10*second))), "OPEN 10s failures=1 hint wasted=1"},
-		row{0, of("a", get), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{minute, of("a", try("probe")), "key-probe"},
-		row{minute, of("a", try("x")), "D/a HALF_OPEN threshold for 30s"},
-		row{minute, of("b", try("other")), "key-probe"},
-		row{minute, of("a", tell("probe", Success())), "CLOSED"},
-		row{minute, of("b", tell("other", RateLimited(0))), "OPEN 1m0s failures=1 probe probes=1 wasted=2"},
-		row{minute, story, ""},
-		row{minute, of("a", story), "CLOSED→OPEN threshold #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1"},
-	)
-}
-
-func TestGlobalLimitCountsForTheDestination(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, of("a", call(RateLimited(0).WithScope(ScopeGlobal))), "CLOSED failures=1"},
-		row{0, get, "CLOSED failures=1"},
-		row{0, of("a", get), "CLOSED"},
-		row{0, of("b", call(RateLimited(0).WithScope(ScopeGlobal))), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{0, of("c", try("x")), "D OPEN threshold for 1m0s"},
-		row{0, of("b", get), "CLOSED"},
-	)
+	runRules(t, []rule{
+		{"limit of a key counts for the key only", keyed(), []row{
+			{0, of("a", call(RateLimited(0))), "CLOSED failures=1"},
+			{0, of("a", call(RateLimited(0).WithScope(ScopeUser))), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{0, get, "CLOSED"},
+			{0, look, "CLOSED"},
+			{0, of("a", try("x")), "D/a OPEN threshold for 1m0s"},
+			{0, of("b", try("x")), "permit"},
+			{0, try("x"), "permit"},
+			{0, of("b", call(RateLimited(10*second))), "OPEN 10s failures=1 hint wasted=1"},
+			{0, of("a", get), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{minute, of("a", try("probe")), "key-probe"},
+			{minute, of("a", try("x")), "D/a HALF_OPEN threshold for 30s"},
+			{minute, of("b", try("other")), "key-probe"},
+			{minute, of("a", tell("probe", Success())), "CLOSED"},
+			{minute, of("b", tell("other", RateLimited(0))), "OPEN 1m0s failures=1 probe probes=1 wasted=2"},
+			{minute, story, ""},
+			{minute, of("a", story), "CLOSED→OPEN threshold #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1"},
+		}},
+		{"global limit counts for the destination", keyed(), []row{
+			{0, of("a", call(RateLimited(0).WithScope(ScopeGlobal))), "CLOSED failures=1"},
+			{0, get, "CLOSED failures=1"},
+			{0, of("a", get), "CLOSED"},
+			{0, of("b", call(RateLimited(0).WithScope(ScopeGlobal))), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{0, of("c", try("x")), "D OPEN threshold for 1m0s"},
+			{0, of("b", get), "CLOSED"},
+		}},
+		{"success of a keyed call resets both", keyed(), []row{
+			{0, call(RateLimited(0)), "CLOSED failures=1"},
+			{0, of("a", call(RateLimited(0))), "CLOSED failures=1"},
+			{0, of("b", call(RateLimited(0))), "CLOSED failures=1"},
+			{0, of("a", call(Failure())), "CLOSED failures=1"},
+			{0, of("a", call(Success())), "CLOSED"},
+			{0, get, "CLOSED"},
+			{0, of("b", get), "CLOSED failures=1"},
+			// A limit of one key says nothing about the destination's.
+			{0, call(RateLimited(0)), "CLOSED failures=1"},
+			{0, of("b", call(RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{0, get, "CLOSED failures=1"},
+		}},
+		{"trip of the destination holds all keys", keyed(), []row{
+			{0, of("a", ask("late")), "permit"},
+			{0, of("a", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{0, trip(10 * minute), "OPEN 10m0s manual"},
+			{0, of("a", try("x")), "D OPEN manual for 10m0s"},
+			{0, of("b", try("x")), "D OPEN manual for 10m0s"},
+			{0, on("worker-2", of("b", try("x"))), "D OPEN manual for 10m0s"},
+			{0, of("a", tell("late", RateLimited(2*minute))), "OPEN 2m0s failures=1 hint wasted=2"},
+			{0, get, "OPEN 10m0s manual"},
+			{0, of("a", reset), "CLOSED"},
+			{0, of("a", try("x")), "D OPEN manual for 10m0s"},
+			{0, reset, "CLOSED"},
+			{0, of("a", try("x")), "permit"},
+		}},
+		{"open key takes no probe of the destination", keyed(), []row{
+			{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
+			{0, of("a", trip(0)), "OPEN until reset manual"},
+			{minute, of("a", try("x")), "D/a OPEN manual for 1h0m0s"},
+			{minute, on("worker-2", of("a", try("x"))), "D/a OPEN manual for 1h0m0s"},
+			{minute, of("b", try("probe")), "probe"},
+			{minute, of("b", tell("probe", Success())), "CLOSED"},
+			{minute, get, "CLOSED"},
+		}},
+		// A permit of the destination, taken before the key is known, becomes one for a key.
+		{"permit for key", keyed(), []row{
+			{0, try("p"), "permit"},
+			{0, forKey("p", "a", "pa"), "permit"},
+			{0, of("a", tell("pa", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{0, get, "CLOSED"},
+			// The key lets nothing through; the permit is good for another one.
+			{0, try("p"), "permit"},
+			{0, forKey("p", "a", "pa"), "D/a OPEN hint for 1m0s"},
+			{0, forKey("p", "b", "pb"), "permit"},
+			{0, of("b", tell("pb", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{0, get, "CLOSED"},
+			{0, of("a", get), "OPEN 1m0s failures=1 hint wasted=1"},
+			// Or for none.
+			{0, try("p"), "permit"},
+			{0, forKey("p", "a", "pa"), "D/a OPEN hint for 1m0s"},
+			{0, tell("p", RateLimited(0)), "CLOSED failures=1"},
+			// The key's probe under a destination that is CLOSED.
+			{minute, try("p"), "permit"},
+			{minute, forKey("p", "a", "pa"), "key-probe"},
+			{minute, try("q"), "permit"},
+			{minute, forKey("q", "a", "qa"), "D/a HALF_OPEN hint for 30s"},
+			{minute, release("q"), "CLOSED failures=1"},
+			{minute, of("a", tell("pa", Success())), "CLOSED"},
+			{minute, get, "CLOSED"},
+		}},
+		{"probe for key", keyed(), []row{
+			{0, of("a", call(RateLimited(2*minute))), "OPEN 2m0s failures=1 hint wasted=1"},
+			{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
+			{minute, try("p"), "probe"},
+			{minute, forKey("p", "a", "pa"), "D/a OPEN hint for 1m0s"},
+			{minute, try("x"), "D HALF_OPEN hint for 30s"}, // p still probes
+			{minute, forKey("p", "b", "pb"), "probe"},
+			{minute, of("b", tell("pb", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{minute, get, "OPEN 2m0s failures=1 hint probes=1 wasted=2"},
+			{3 * minute, try("p"), "probe"},
+			{3 * minute, forKey("p", "a", "pa"), "key-probe probe"},
+			{3 * minute, of("a", tell("pa", Success())), "CLOSED"},
+			{3 * minute, get, "CLOSED"},
+			{3 * minute, of("b", get), "HALF_OPEN failures=1 hint wasted=1"},
+		}},
+		{"release of a permit for key gives back both", keyed(), []row{
+			{0, of("a", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
+			{minute, try("p"), "probe"},
+			{minute, forKey("p", "a", "pa"), "key-probe probe"},
+			{minute, of("a", release("pa")), "HALF_OPEN failures=1 hint wasted=1"},
+			{minute, of("a", try("next")), "key-probe probe"},
+			{minute, of("a", release("next")), "HALF_OPEN failures=1 hint wasted=1"},
+			{minute, try("next"), "probe"},
+		}},
+	})
 }
 
 func TestScopeOfACallWithoutAKeyIsTheDestinations(t *testing.T) {
@@ -53,41 +138,6 @@ func TestScopeOfACallWithoutAKeyIsTheDestinations(t *testing.T) {
 			row{0, get, "OPEN 1m0s failures=1 hint wasted=1"},
 		)
 	}
-}
-
-func TestSuccessOfAKeyedCallResetsBoth(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, call(RateLimited(0)), "CLOSED failures=1"},
-		row{0, of("a", call(RateLimited(0))), "CLOSED failures=1"},
-		row{0, of("b", call(RateLimited(0))), "CLOSED failures=1"},
-		row{0, of("a", call(Failure())), "CLOSED failures=1"},
-		row{0, of("a", call(Success())), "CLOSED"},
-		row{0, get, "CLOSED"},
-		row{0, of("b", get), "CLOSED failures=1"},
-		// A limit of one key says nothing about the destination's.
-		row{0, call(RateLimited(0)), "CLOSED failures=1"},
-		row{0, of("b", call(RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{0, get, "CLOSED failures=1"},
-	)
-}
-
-func TestTripOfTheDestinationHoldsAllKeys(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, of("a", ask("late")), "permit"},
-		row{0, of("a", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{0, trip(10 * minute), "OPEN 10m0s manual"},
-		row{0, of("a", try("x")), "D OPEN manual for 10m0s"},
-		row{0, of("b", try("x")), "D OPEN manual for 10m0s"},
-		row{0, on("worker-2", of("b", try("x"))), "D OPEN manual for 10m0s"},
-		row{0, of("a", tell("late", RateLimited(2*minute))), "OPEN 2m0s failures=1 hint wasted=2"},
-		row{0, get, "OPEN 10m0s manual"},
-		row{0, of("a", reset), "CLOSED"},
-		row{0, of("a", try("x")), "D OPEN manual for 10m0s"},
-		row{0, reset, "CLOSED"},
-		row{0, of("a", try("x")), "permit"},
-	)
 }
 
 func TestKeyedProbeOfBoth(t *testing.T) {
@@ -126,82 +176,6 @@ func TestKeyedProbeOfBoth(t *testing.T) {
 			)...)
 		})
 	}
-}
-
-func TestOpenKeyTakesNoProbeOfTheDestination(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{0, of("a", trip(0)), "OPEN until reset manual"},
-		row{minute, of("a", try("x")), "D/a OPEN manual for 1h0m0s"},
-		row{minute, on("worker-2", of("a", try("x"))), "D/a OPEN manual for 1h0m0s"},
-		row{minute, of("b", try("probe")), "probe"},
-		row{minute, of("b", tell("probe", Success())), "CLOSED"},
-		row{minute, get, "CLOSED"},
-	)
-}
-
-// A permit of the destination, taken before the key is known, becomes one for a key.
-func TestPermitForKey(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, try("p"), "permit"},
-		row{0, forKey("p", "a", "pa"), "permit"},
-		row{0, of("a", tell("pa", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{0, get, "CLOSED"},
-		// The key lets nothing through; the permit is good for another one.
-		row{0, try("p"), "permit"},
-		row{0, forKey("p", "a", "pa"), "D/a OPEN hint for 1m0s"},
-		row{0, forKey("p", "b", "pb"), "permit"},
-		row{0, of("b", tell("pb", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{0, get, "CLOSED"},
-		row{0, of("a", get), "OPEN 1m0s failures=1 hint wasted=1"},
-		// Or for none.
-		row{0, try("p"), "permit"},
-		row{0, forKey("p", "a", "pa"), "D/a OPEN hint for 1m0s"},
-		row{0, tell("p", RateLimited(0)), "CLOSED failures=1"},
-		// The key's probe under a destination that is CLOSED.
-		row{minute, try("p"), "permit"},
-		row{minute, forKey("p", "a", "pa"), "key-probe"},
-		row{minute, try("q"), "permit"},
-		row{minute, forKey("q", "a", "qa"), "D/a HALF_OPEN hint for 30s"},
-		row{minute, release("q"), "CLOSED failures=1"},
-		row{minute, of("a", tell("pa", Success())), "CLOSED"},
-		row{minute, get, "CLOSED"},
-	)
-}
-
-func TestProbeForKey(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, of("a", call(RateLimited(2*minute))), "OPEN 2m0s failures=1 hint wasted=1"},
-		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, try("p"), "probe"},
-		row{minute, forKey("p", "a", "pa"), "D/a OPEN hint for 1m0s"},
-		row{minute, try("x"), "D HALF_OPEN hint for 30s"}, // p still probes
-		row{minute, forKey("p", "b", "pb"), "probe"},
-		row{minute, of("b", tell("pb", RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, get, "OPEN 2m0s failures=1 hint probes=1 wasted=2"},
-		row{3 * minute, try("p"), "probe"},
-		row{3 * minute, forKey("p", "a", "pa"), "key-probe probe"},
-		row{3 * minute, of("a", tell("pa", Success())), "CLOSED"},
-		row{3 * minute, get, "CLOSED"},
-		row{3 * minute, of("b", get), "HALF_OPEN failures=1 hint wasted=1"},
-	)
-}
-
-func TestReleaseOfAPermitForKeyGivesBackBoth(t *testing.T) {
-	t.Parallel()
-	runRows(t, keyed(),
-		row{0, of("a", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, try("p"), "probe"},
-		row{minute, forKey("p", "a", "pa"), "key-probe probe"},
-		row{minute, of("a", release("pa")), "HALF_OPEN failures=1 hint wasted=1"},
-		row{minute, of("a", try("next")), "key-probe probe"},
-		row{minute, of("a", release("next")), "HALF_OPEN failures=1 hint wasted=1"},
-		row{minute, try("next"), "probe"},
-	)
 }
 
 func TestPermitForKeyInSlowStart(t *testing.T) {

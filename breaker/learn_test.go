@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
+	"github.com/tidegate/tidegate/internal/testkit/quota"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -47,50 +47,6 @@ func TestLearnsTheWindowOfASingleCaller(t *testing.T) {
 		// Calls are spaced: as close as a refusal allows at first.
 		row{121 * second, try("a"), "D CLOSED learned for 400ms"},
 	)
-}
-
-func TestSingleCallerWastesLessThanTwoCallsAnIncident(t *testing.T) {
-	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		h := newHarness(t, rdb, alone())
-		var windows []int // refused calls
-		var started, now time.Duration
-		accepted := 0
-		for now < 2*time.Hour {
-			p, err := h.b.Allow(patient(t))
-			step := 20 * time.Millisecond
-			if err == nil {
-				if now-started >= minute {
-					started, accepted = now, 0
-					windows = append(windows, 0)
-				}
-				o := Success()
-				if accepted++; accepted > 5 {
-					windows[len(windows)-1]++
-					o = RateLimited(0)
-				}
-				if _, err := p.Report(patient(t), o); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				if refusal, ok := errors.AsType[*OpenError](err); ok {
-					step = max(step, refusal.RetryAfter)
-				}
-			}
-			if len(windows) == 0 {
-				windows = append(windows, 0)
-			}
-			h.clock.advance(step, step)
-			now += step
-		}
-		learned := windows[10:]
-		if got := float64(sum(learned)) / float64(len(learned)); got >= 2 || windows[0] >= 5 {
-			t.Errorf("refused calls by window %v: %.2f after ten of them, want fewer than 2; want fewer than 5 in the first", windows, got)
-		}
-		if len(windows) < 110 {
-			t.Errorf("%d windows of a minute in two hours", len(windows))
-		}
-	})
 }
 
 func TestLearnsFromRefusalsAlone(t *testing.T) {
@@ -163,32 +119,38 @@ func TestRefusalsOfACallTeachNothing(t *testing.T) {
 	)...)
 }
 
-func TestResetForgetsWhatIsLearned(t *testing.T) {
+func TestLearning(t *testing.T) {
 	t.Parallel()
-	runRows(t, alone(),
-		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
-		row{minute, call(Success()), "CLOSED"},
-		row{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{121 * second, both(call(Success()), limit), "5 per 1m1s, at once 0, confidence 0.3"},
-		row{61 * second, reset, "CLOSED"},
-		row{61 * second, limit, "nothing"},
-		row{61 * second, calls(2, RateLimited(0)), "CLOSED failures=2"},
-	)
-}
-
-func TestOperatorForgetsWhatIsLearned(t *testing.T) {
-	t.Parallel()
-	runRows(t, alone(),
-		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
-		row{minute, call(Success()), "CLOSED"},
-		row{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{121 * second, both(call(Success()), limit), "5 per 1m1s, at once 0, confidence 0.3"},
-		row{61 * second, forgetLimits, "forgotten"},
-		row{61 * second, limit, "nothing"},
-		row{61 * second, forgetLimits, "unchanged"},
-		row{90 * second, call(Success()), "CLOSED"},
-		row{90 * second, limit, "nothing"},
-	)
+	runRules(t, []rule{
+		{"reset forgets what is learned", alone(), []row{
+			{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+			{minute, call(Success()), "CLOSED"},
+			{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{121 * second, both(call(Success()), limit), "5 per 1m1s, at once 0, confidence 0.3"},
+			{61 * second, reset, "CLOSED"},
+			{61 * second, limit, "nothing"},
+			{61 * second, calls(2, RateLimited(0)), "CLOSED failures=2"},
+		}},
+		{"operator forgets what is learned", alone(), []row{
+			{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+			{minute, call(Success()), "CLOSED"},
+			{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{121 * second, both(call(Success()), limit), "5 per 1m1s, at once 0, confidence 0.3"},
+			{61 * second, forgetLimits, "forgotten"},
+			{61 * second, limit, "nothing"},
+			{61 * second, forgetLimits, "unchanged"},
+			{90 * second, call(Success()), "CLOSED"},
+			{90 * second, limit, "nothing"},
+		}},
+		{"what is learned is lost with the data of redis", alone(), []row{
+			{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+			{minute, call(Success()), "CLOSED"},
+			{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
+			{121 * second, both(call(Success()), limit), "5 per 1m1s, at once 0, confidence 0.3"},
+			{122 * second, both(lose(), look), "CLOSED"},
+			{122 * second, limit, "nothing"},
+		}},
+	})
 }
 
 // A worker that does not learn forgets what was learned: that would limit its calls for ever.
@@ -232,18 +194,6 @@ func TestForceEndsTheConfirmationOfALimit(t *testing.T) {
 	)
 }
 
-func TestWhatIsLearnedIsLostWithTheDataOfRedis(t *testing.T) {
-	t.Parallel()
-	runRows(t, alone(),
-		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
-		row{minute, call(Success()), "CLOSED"},
-		row{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 1m0s failures=2 threshold wasted=2"},
-		row{121 * second, both(call(Success()), limit), "5 per 1m1s, at once 0, confidence 0.3"},
-		row{122 * second, both(lose(), look), "CLOSED"},
-		row{122 * second, limit, "nothing"},
-	)
-}
-
 // A replica that was behind becomes the master: what it knows holds, and the rest is learned again.
 func TestLearnsAgainAfterAFailover(t *testing.T) {
 	t.Parallel()
@@ -277,46 +227,6 @@ func TestLearnsAgainAfterAFailover(t *testing.T) {
 	expect("5 per 2m2s, at once 0, confidence 0.3", both(round, limit))
 }
 
-// Ten callers, and an API that bears 3 calls at once.
-func TestLearnsHowManyCallsMayBeInFlight(t *testing.T) {
-	t.Parallel()
-	o := alone()
-	o.MaxInFlight = 10
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		h := newHarness(t, rdb, o)
-		most := 0
-		for round := range 80 {
-			var permits []Permit
-			for len(permits) < 10 {
-				p, err := h.b.Allow(patient(t))
-				if err != nil {
-					break
-				}
-				permits = append(permits, p)
-			}
-			if round > 60 {
-				most = max(most, len(permits))
-			}
-			for i, p := range slices.Backward(permits) { // refusals are quick
-				outcome := Success()
-				if i >= 3 {
-					outcome = RateLimited(0)
-				}
-				if _, err := p.Report(patient(t), outcome); err != nil {
-					t.Fatal(err)
-				}
-			}
-			h.clock.advance(second, second)
-			if len(permits) == 0 {
-				h.clock.advance(h.b.Status().Remaining, h.b.Status().Remaining)
-			}
-		}
-		if l := h.b.view.Load().record.learned(); most < 3 || most > 4 || l == nil || l.Concurrency < 3 || l.Concurrency > 4 {
-			t.Errorf("%d calls in flight, learned %+v; want 3 or 4", most, l)
-		}
-	})
-}
-
 // While the number of calls of a window is not known, they go one at a time.
 func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
 	t.Parallel()
@@ -347,154 +257,6 @@ func TestTimeWithoutCallersSlowsNothingDown(t *testing.T) {
 		row{night + minute, calls(20, accept), "CLOSED slow=16"},
 		row{night + 2*minute, calls(60, accept), "CLOSED"},
 	)
-}
-
-// A bucket has a call each second. Where half of the time had half of the calls, it is paced, and now and then a call tries
-// whether there are more.
-func TestRateIsPaced(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, redistest.Database(t).Client(t), Options{Cooldown: minute, MaxInFlight: 30})
-	const burst = 60.
-	tokens, refused, accepted := burst, 0, 0
-	step := func(d time.Duration) {
-		h.clock.advance(d, d)
-		tokens = min(burst, tokens+d.Seconds())
-	}
-	play := func(length time.Duration) {
-		accepted, refused = 0, 0
-		for end := h.clock.now().Add(length); h.clock.now().Before(end); {
-			p, err := h.b.Allow(patient(t))
-			if err != nil {
-				step(250 * time.Millisecond)
-				continue
-			}
-			o := Success()
-			if tokens--; tokens < 0 {
-				tokens++
-				refused++
-				o = RateLimited(0)
-			} else {
-				accepted++
-			}
-			step(20 * time.Millisecond)
-			if _, err := p.Report(patient(t), o); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	play(10 * minute)
-	play(10 * minute)
-	if accepted < 570 || refused > 24 {
-		t.Errorf("in 10 minutes %d calls were accepted and %d refused; want at least 570, at most 24", accepted, refused)
-	}
-}
-
-// Whatever the outcomes: it waits no longer than it may, hands out one probe at a time, and calls
-// that are never reported are in flight no longer than their lease.
-func TestLearningKeepsItsBounds(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Database(t).Client(t)
-	n := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		n++
-		o := alone()
-		o.MaxInFlight = rapid.IntRange(1, 8).Draw(rt, "callers")
-		o.NoLearning = rapid.Bool().Draw(rt, "no learning") // then, slow starts become paced ones
-		o.Destination = fmt.Sprint("bounds-", n)
-		c := newFakeClock()
-		b, err := newTestBreaker(rdb, o, c.clock())
-		if err != nil {
-			rt.Fatal(err)
-		}
-		defer func() { _ = b.Close() }()
-		at := placeOf(o.Destination, "")
-		defer rdb.Del(t.Context(), at.keys...)
-		if err := rdb.HSet(t.Context(), at.keys[1], ":capacity", o.MaxInFlight).Err(); err != nil {
-			rt.Fatal(err)
-		}
-		if err := b.readSnapshot(patient(t)); err != nil {
-			rt.Fatal(err)
-		}
-		var permits []Permit
-		var blocked time.Time // since when no call was accepted, while OPEN
-		advance := func(d time.Duration) { c.advance(d, d) }
-		rt.Repeat(map[string]func(*rapid.T){
-			"spaced": func(rt *rapid.T) { // an API that accepts the probe and no call after it
-				outcomes := []Outcome{RateLimited(0), RateLimited(0), RateLimited(0), Success(), RateLimited(0), Success(), RateLimited(0), Success()}
-				for _, outcome := range outcomes {
-					advance(b.Status().Remaining)
-					if p, err := b.Allow(patient(t)); err == nil {
-						if _, err := p.Report(patient(t), outcome); err != nil {
-							rt.Fatal(err)
-						}
-					}
-				}
-			},
-			"allow": func(*rapid.T) {
-				p, err := b.Allow(patient(t))
-				if refusal, ok := errors.AsType[*OpenError](err); ok && refusal.State == Closed && refusal.RetryAfter > o.Cooldown*6/5 {
-					rt.Fatalf("a call waits %v in CLOSED: %+v", refusal.RetryAfter, b.view.Load().record)
-				}
-				if err == nil {
-					if p.Probe() {
-						for _, other := range permits {
-							if other.Probe() && c.now().Before(other.Until()) && other.Generation() == p.Generation() {
-								rt.Fatal("two probes")
-							}
-						}
-					}
-					permits = append(permits, p)
-				}
-			},
-			"report": func(rt *rapid.T) {
-				if len(permits) == 0 {
-					return
-				}
-				i := rapid.IntRange(0, len(permits)-1).Draw(rt, "call")
-				outcome := rapid.SampledFrom([]Outcome{Success(), Success(), RateLimited(0), RateLimited(0), Failure(), Neutral()}).Draw(rt, "outcome")
-				if _, err := permits[i].Report(patient(t), outcome); err != nil {
-					rt.Fatal(err)
-				}
-				permits = append(permits[:i], permits[i+1:]...)
-			},
-			"time": func(rt *rapid.T) {
-				advance(time.Duration(rapid.Int64Range(1, int64(minute)).Draw(rt, "time")))
-			},
-			"cooldown": func(*rapid.T) { advance(b.Status().Remaining) },
-			"loss": func(*rapid.T) {
-				advance(o.ProbeTimeout)
-				permits = nil
-				b.expirePermits()
-				advance(o.ProbeTimeout)
-				b.expirePermits()
-				if b.view.Load().state != Open {
-					if _, err := b.Allow(patient(t)); err != nil && b.Status().State == Closed {
-						rt.Fatalf("no call is in flight, and none may start: %v\n%+v", err, b.view.Load().record)
-					}
-				}
-			},
-			"": func(rt *rapid.T) {
-				v := b.view.Load()
-				if v.state == Closed {
-					blocked = c.now()
-				}
-				longest := max(o.Cooldown, c.now().Sub(blocked)/4+o.Cooldown)
-				if pace := v.record.learner().Pace; pace.Seen >= 2 {
-					longest = max(longest, fromSeconds(pace.Length))
-				}
-				if wait := b.Status().Remaining; v.state == Open && wait > longest+time.Millisecond {
-					rt.Fatalf("it waits %v, more than %v: %+v", wait, longest, v.record)
-				}
-			},
-		})
-	})
-}
-
-func sum(of []int) (n int) {
-	for _, v := range of {
-		n += v
-	}
-	return n
 }
 
 // A worker keeps nothing of keys that learned a limit and then were idle.
@@ -547,4 +309,86 @@ func TestLimitThatIsNoneIsForgotten(t *testing.T) {
 		row{26 * time.Hour, call(Success()), "CLOSED"},
 		row{0, learns, "false"},
 	)
+}
+
+// plays makes calls to an API for a time: as many at once as the breaker permits, and there are callers. Refused calls bear
+// the hint until when, in whole seconds.
+func (h *harness) plays(api quota.Limiter, callers int, took time.Duration, hints bool, length time.Duration) (accepted, refused int) {
+	type running struct {
+		Permit
+		outcome Outcome
+		ends    time.Duration
+	}
+	var calls []running
+	now := func() time.Duration { return time.Duration(h.clock.redis) * time.Microsecond }
+	for end := now() + length; now() < end; {
+		next := end
+		for len(calls) < callers {
+			p, err := h.b.Allow(patient(h.t))
+			if open, ok := errors.AsType[*OpenError](err); ok {
+				next = now() + max(ms, open.RetryAfter)
+				break
+			} else if err != nil {
+				h.t.Fatal(err)
+			}
+			o := Success()
+			if api.Take(now(), now()+took) {
+				accepted++
+			} else {
+				refused++
+				o = RateLimited(0)
+				if hints {
+					o = RateLimited((api.Next(now()) - now() + second).Truncate(second))
+				}
+			}
+			calls = append(calls, running{p, o, now() + took})
+		}
+		if len(calls) > 0 {
+			next = min(next, calls[0].ends)
+		}
+		h.clock.advance(next-now(), next-now())
+		for len(calls) > 0 && calls[0].ends <= now() {
+			h.report(calls[0].Permit, calls[0].outcome)
+			calls = calls[1:]
+		}
+	}
+	return accepted, refused
+}
+
+// With the scripts limits are used, and few calls refused, as TestLimits plays them without; and with hints about as few as without.
+func TestLearnedLimits(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	for _, c := range []struct {
+		model             string
+		callers           int
+		took              time.Duration // of a call
+		accepted, refused int           // at least and at most, in the last two thirds of fifteen windows
+	}{
+		{"fixed 100/1m", 30, 20 * ms, 940, 20},
+		{"fixed 100/1m, 1 caller", 1, 20 * ms, 940, 20},
+		{"from call 100/1m", 30, 20 * ms, 940, 25},
+		{"sliding 100/1m", 30, 20 * ms, 930, 20},
+		{"bucket 50, 1/s", 30, 20 * ms, 470, 12},
+		{"bucket 5, 2/s", 30, 20 * ms, 130, 20},
+		{"5 at once", 30, 500 * ms, 200, 25},
+	} {
+		for _, hints := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.model, ", hints ", hints), func(t *testing.T) {
+				t.Parallel()
+				h := newHarness(t, redistest.Database(t).Client(t), Options{Cooldown: 30 * second, MaxCooldown: 48 * time.Hour, MaxInFlight: c.callers})
+				m := quota.Models()[slices.IndexFunc(quota.Models(), func(m quota.Model) bool { return m.Name == c.model })]
+				if m.Name == "5 at once" {
+					m.Window = 10 * second
+				}
+				api := m.New(quota.Run{})
+				h.plays(api, c.callers, c.took, hints, 5*m.Window)
+				accepted, refused := h.plays(api, c.callers, c.took, hints, 10*m.Window)
+				t.Logf("%d accepted, %d refused", accepted, refused)
+				if accepted < c.accepted || refused > c.refused {
+					t.Errorf("%d calls accepted, %d refused; want at least %d, at most %d", accepted, refused, c.accepted, c.refused)
+				}
+			})
+		}
+	}
 }

@@ -3,241 +3,237 @@
 package breaker
 
 import (
-	gocmp "cmp"
+	"container/heap"
 	flags "flag"
 	"fmt"
-	"runtime"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/internal/testkit/markdown"
 	"github.com/tidegate/tidegate/internal/testkit/quota"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-var limitsOnly = flags.String("limits.only", "", "TestLimits: play the models whose name has this in it, and print them")
+// TestLimits plays all models of limits without Redis, in virtual time, in seconds:
+//
+//	go test ./breaker -run TestLimits -v -args -limits.only bucket
+var (
+	limitsOnly  = flags.String("limits.only", "", "TestLimits: play the models whose name has this in it, and print them")
+	limitsWrite = flags.Bool("limits.write", false, "TestLimits: write the table into docs/benchmarks.md")
+)
 
-// limitsColumn is a breaker that is compared.
-type limitsColumn struct {
-	name    string
-	options func(quota.Model) Options
+// limitRun is one run of a model.
+type limitRun struct {
+	quota.Model
+	limiter  quota.Limiter
+	double   *double // nil: an oracle that knows the limit makes the calls
+	rng      *rand.Rand
+	now, end time.Duration // since 1970
+	moments  moments
+	number   int             // of the last moment
+	jobs     []time.Duration // with a Demand: those that wait
+	flying   int
+	wakeAt   time.Duration
+
+	began             time.Duration
+	accepted, refused int // after two windows
 }
 
-// limitsColumns are pairs: a plain breaker, and one that learns, with the same cooldown.
-func limitsColumns() []limitsColumn {
-	var columns []limitsColumn
-	add := func(name string, cooldown func(quota.Model) time.Duration) {
-		for _, learn := range []bool{false, true} {
-			columns = append(columns, limitsColumn{map[bool]string{false: "plain, ", true: "learned, "}[learn] + name, func(m quota.Model) Options {
-				return Options{Cooldown: cooldown(m), MaxCooldown: 48 * time.Hour, NoLearning: !learn}
-			}})
-		}
+func playLimit(m quota.Model, d *double, seed uint64) *limitRun {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	start := 1_700_000_000*time.Second + time.Duration(rng.Int64N(int64(7*24*time.Hour))).Truncate(time.Microsecond)
+	r := &limitRun{Model: m, double: d, rng: rng, now: start, began: start, end: start + time.Duration(m.Windows)*m.Window}
+	r.limiter = m.New(quota.Run{Start: start, End: r.end, Rand: rand.New(rand.NewPCG(seed, 2))})
+	if m.Demand != nil {
+		r.demand(rand.New(rand.NewPCG(seed, 3)))
 	}
-	add("30 s", func(quota.Model) time.Duration { return 30 * time.Second })
-	add("window/20", func(m quota.Model) time.Duration { return m.Window / 20 })
-	return columns
+	r.dispatch()
+	for len(r.moments) > 0 && r.moments[0].at < r.end {
+		e := heap.Pop(&r.moments).(moment)
+		r.now = e.at
+		e.do()
+		r.dispatch()
+	}
+	return r
 }
 
-// limitsCell is what came of a model with one breaker.
-type limitsCell struct {
-	efficiency, tail float64 // of the oracle's accepted calls, after two windows and in the last third
-	waste            float64 // refused calls per window, after two windows
-	longest          time.Duration
+func (r *limitRun) demand(rng *rand.Rand) {
+	at, n := r.Demand(r.now, rng)
+	r.at(at, func() {
+		r.jobs = append(r.jobs, slices.Repeat([]time.Duration{r.now}, n)...)
+		r.demand(rng)
+	})
 }
 
-func (c limitsCell) String() string {
-	return fmt.Sprintf("%.2f · %.2f · %.3g · %v", c.efficiency, c.tail, c.waste, roundWait(c.longest))
-}
-
-// limitsReport is a table of all that was played.
-func limitsReport(models []quota.Model, columns []limitsColumn, cells [][]limitsCell) string {
-	head, mean := []string{"limit"}, []string{"mean"}
-	for i, c := range columns {
-		head = append(head, c.name)
-		var of limitsCell
-		for _, row := range cells {
-			of.efficiency += min(1, row[i].efficiency) / float64(len(cells))
-			of.tail += min(1, row[i].tail) / float64(len(cells))
-			of.waste += row[i].waste / float64(len(cells))
-			of.longest += row[i].longest / time.Duration(len(cells))
+func (r *limitRun) dispatch() {
+	for r.flying < r.Callers && (r.Demand == nil || len(r.jobs) > 0) {
+		next, decides := r.limiter.Next(r.now), false
+		start := next <= r.now
+		if r.double != nil {
+			var wait float64
+			start, decides, wait = r.double.ask(inSeconds(r.now), r.flying)
+			next = r.now + max(time.Microsecond, time.Duration(math.Ceil(wait*1e6))*time.Microsecond)
 		}
-		mean = append(mean, of.String())
-	}
-	rows := [][]string{head}
-	for i, m := range models {
-		row := []string{m.Name}
-		for _, c := range cells[i] {
-			row = append(row, c.String())
-		}
-		rows = append(rows, row)
-	}
-	return markdown.Table(1, append(rows, mean))
-}
-
-// The scripts do as well at limits that the API does not announce as the double with which docs/benchmarks.md is made.
-func TestLimits(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	var models []quota.Model
-	for _, m := range quota.Models() {
-		if _, short := limitsBounds[m.Name]; !strings.Contains(m.Name, *limitsOnly) || *limitsOnly == "" && !short {
-			continue
-		}
-		if !m.Changes {
-			m.Windows = min(m.Windows, max(9, int(4*time.Minute/m.Window))) // a few calls more or less are much of a short run
-		}
-		models = append(models, m)
-	}
-	columns := limitsColumns()
-	cells := playLimits(t, models, columns)
-	if t.Failed() {
-		return
-	}
-	t.Log("\n" + limitsReport(models, columns, cells))
-	for i, m := range models {
-		for j := 0; j < len(columns); j += 2 {
-			if harm := limitsHarm(cells[i][j], cells[i][j+1]); harm != "" {
-				t.Errorf("%s, %s: %s", m.Name, columns[j+1].name, harm)
+		if !start {
+			if r.wakeAt <= r.now || next < r.wakeAt {
+				r.wakeAt = next
+				r.at(next, func() {})
 			}
+			return
 		}
-		if *limitsOnly != "" {
-			continue
-		}
-		for j, want := range limitsBounds[m.Name] {
-			j = 2*j + 1
-			if got := cells[i][j]; got.efficiency < want.efficiency || got.waste > want.waste {
-				t.Errorf("%s, %s: efficiency %.3f and %.3g wasted calls per window, want at least %v and at most %v",
-					m.Name, columns[j].name, got.efficiency, got.waste, want.efficiency, want.waste)
+		r.start(decides)
+	}
+}
+
+// start makes a call, and reports its outcome when it is over.
+func (r *limitRun) start(probe bool) {
+	if r.Demand != nil {
+		r.jobs = r.jobs[1:]
+	}
+	r.flying++
+	sent, fails := r.now, r.rng.Float64() < r.Failing
+	took := (r.Fastest + time.Duration(r.rng.Float64()*float64(r.Slowest-r.Fastest))).Truncate(time.Microsecond)
+	decides := sent + time.Duration(float64(took)*r.Decides).Truncate(time.Microsecond)
+	if r.double == nil {
+		decides = sent
+	}
+	over := func(at time.Duration, again bool, report func(d *double)) {
+		r.at(at, func() {
+			r.flying--
+			if again && r.Demand != nil {
+				r.jobs = append([]time.Duration{r.now}, r.jobs...)
 			}
-		}
-	}
-}
-
-// limitsBound is what a breaker reaches at least.
-type limitsBound struct{ efficiency, waste float64 }
-
-// limitsBounds are those of the columns that learn, for the models of the short form.
-var limitsBounds = map[string][]limitsBound{
-	"fixed 100/1m, light":       {{1, 0}, {1, 0}},
-	"fixed 100/1m, 1 caller":    {{.92, 4.5}, {.92, 2.5}},
-	"fixed 100/1m, 8 callers":   {{.92, 6}, {.92, 5}},
-	"from call 250/15m":         {{.92, 4}, {.92, 2}},
-	"sliding 30/7m":             {{.89, 2}, {.89, 2}},
-	"sliding 40/3m, 12 callers": {{.9, 2}, {.89, 2}},
-	"bucket 5, 2/s":             {{.72, 4}, {.92, 6}},
-	"bucket 20, 0.2/s":          {{.92, 5}, {.92, 10}},
-	"penalty 200/10m +20s":      {{.77, 9}, {.77, 9}},
-	"fixed 10/10s + 60/2m":      {{.85, 7}, {.9, 6}},
-	"bucket 40, 0.5/s, 2x, 1x":  {{.92, 8}, {.94, 10}},
-	"sliding 60/5m, then 30":    {{.9, 4}, {.89, 5}},
-	"5 at once":                 {{.87, 2}, {.87, 2}},
-	"no limit":                  {{.999, 0}, {.999, 0}},
-}
-
-// limitsHarm says how the learner of a cooldown does more harm than good, "" if it does not:
-// it may be 7 % slower than the plain breaker, or waste five times fewer calls.
-func limitsHarm(plain, learned limitsCell) string {
-	if learned.efficiency >= .93*plain.efficiency || learned.waste*5 <= plain.waste {
-		return ""
-	}
-	return fmt.Sprintf("efficiency %.2f instead of %.2f, with %.3g instead of %.3g wasted calls per window",
-		learned.efficiency, plain.efficiency, learned.waste, plain.waste)
-}
-
-// A run depends on its seed alone.
-func TestSimulationIsRepeatable(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Database(t).Client(t)
-	for _, m := range quota.Models() {
-		if m.Name != "fixed 100/1m, 8 callers" {
-			continue
-		}
-		m.Windows = 2
-		o := limitsColumns()[0].options(m)
-		first, again, other := simulate(t, rdb, m, &o, 1), simulate(t, rdb, m, &o, 1), simulate(t, rdb, m, &o, 2)
-		if diff := cmp.Diff(first, again, cmp.AllowUnexported(simResult{})); diff != "" {
-			t.Errorf("the same seed gave another run (-first +again):\n%s", diff)
-		}
-		if cmp.Equal(first, other, cmp.AllowUnexported(simResult{})) {
-			t.Error("another seed gave the same run")
-		}
-	}
-}
-
-// playLimits plays all models with all columns: as many at once as there are processors, each
-// with a Redis of its own.
-func playLimits(t *testing.T, models []quota.Model, columns []limitsColumn) [][]limitsCell {
-	t.Helper()
-	cells := make([][]limitsCell, len(models))
-	work := make(chan int)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		rdb := redistest.Start(t).Client(t)
-		wg.Go(func() {
-			for i := range work {
-				cells[i] = playLimit(t, rdb, models[i], columns)
+			if r.double != nil {
+				report(r.double)
 			}
 		})
 	}
-	// The longest first, so that the last ones are short.
-	order := make([]int, len(models))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return gocmp.Compare(models[b].Windows, models[a].Windows) })
-	for _, i := range order {
-		if t.Failed() {
-			break
+	r.at(decides, func() {
+		end := sent + took
+		counts := r.now-r.began >= 2*r.Window
+		switch {
+		case fails:
+			over(end, true, func(d *double) { d.failed(inSeconds(r.now), probe) })
+		case !r.limiter.Take(r.now, end):
+			if counts {
+				r.refused++
+			}
+			over(min(end, 2*r.now-sent), true, func(d *double) { d.refused(inSeconds(r.now), inSeconds(sent), probe, r.flying) })
+		default:
+			if counts {
+				r.accepted++
+			}
+			if d, ok := r.limiter.(quota.Delayer); ok {
+				end += d.Delay()
+			}
+			over(end, false, func(d *double) { d.accepted(inSeconds(r.now), inSeconds(sent), probe, r.flying) })
 		}
-		work <- i
-	}
-	close(work)
-	wg.Wait()
-	return cells
+	})
 }
 
-func playLimit(t *testing.T, rdb redis.UniversalClient, m quota.Model, columns []limitsColumn) []limitsCell {
-	t.Helper()
-	cells := make([]limitsCell, len(columns))
-	oracle := simulate(t, rdb, m, nil, 0)
-	for i, column := range columns {
-		o := column.options(m)
-		r := simulate(t, rdb, m, &o, 0)
-		part := func(from int) float64 {
-			return float64(sum(r.accepted[from:])) / float64(max(1, sum(oracle.accepted[from:])))
-		}
-		cells[i] = limitsCell{part(2), part(m.Windows * 2 / 3), float64(sum(r.refused[2:])) / float64(m.Windows-2), r.longest}
-	}
-	return cells
+func (r *limitRun) at(at time.Duration, do func()) {
+	r.number++
+	heap.Push(&r.moments, moment{at, r.number, do})
 }
 
-// Hints teach: once two of them have come, fewer calls are refused than by a breaker that obeys hints alone, and about as many as
-// without hints.
-func TestHintsWasteFewCalls(t *testing.T) {
+type moment struct {
+	at time.Duration
+	n  int
+	do func()
+}
+
+type moments []moment
+
+func (q moments) Len() int { return len(q) }
+func (q moments) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].n < q[j].n
+}
+func (q moments) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *moments) Push(x any)   { *q = append(*q, x.(moment)) }
+
+func (q *moments) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last], *q = moment{}, (*q)[:last]
+	return e
+}
+
+func inSeconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }
+
+type limitGroup struct {
+	name, parts       string
+	efficiency, waste float64
+}
+
+// limitGroups are kinds of limits, by a part of their models' names, with the least mean efficiency and the most wasted calls
+// a window (geometric mean). The first that fits counts.
+var limitGroups = []limitGroup{
+	{"bursts, light work", "bursts,light", .97, 1.5},
+	{"no limit, stray 429", "stray,no limit", .97, 1.5},
+	{"penalties, bans", "penalty,ban,velocity", .74, 3.2},
+	{"another consumer", "others", .75, 3.2},
+	{"changing", "½,2x,+5,then", .83, 3.8},
+	{"stacked", " + ", .95, 4.2},
+	{"calls at once", "at once", .97, 1.2},
+	{"buckets, spacing", "bucket,GCRA,spaced,refill", .84, 2.2},
+	{"windows", "", .93, 2.4},
+}
+
+func TestLimits(t *testing.T) {
 	t.Parallel()
-	redistest.Slow(t)
-	rdb := redistest.Database(t).Client(t)
-	for _, name := range []string{"fixed 100/1m", "from call 100/1m", "sliding 100/1m", "bucket 50, 1/s", "bucket 5, 2/s", "5 at once"} {
-		m := quota.Models()[slices.IndexFunc(quota.Models(), func(m quota.Model) bool { return m.Name == name })]
-		m.Windows = 10
-		if m.Window < 30*time.Second {
-			m.Windows = 20
+	rows := [][]string{{"kind of limit", "models"}}
+	for _, g := range limitGroups {
+		rows = append(rows, []string{g.name})
+	}
+	for _, cooldown := range []string{"30 s", "window/20"} {
+		found := make([]struct{ n, efficiency, waste float64 }, len(limitGroups))
+		for _, m := range quota.Models() {
+			if !strings.Contains(m.Name, *limitsOnly) {
+				continue
+			}
+			d := &double{cooldown: 30, capacity: float64(m.Callers)}
+			if cooldown != "30 s" {
+				d.cooldown = m.Window.Seconds() / 20
+			}
+			of, got := playLimit(m, nil, 0), playLimit(m, d, 0)
+			efficiency, waste := min(1, float64(got.accepted)/float64(max(1, of.accepted))), float64(got.refused)/float64(m.Windows-2)
+			if *limitsOnly != "" {
+				t.Logf("%-10s %-28s %.2f %.3g", cooldown, m.Name, efficiency, waste)
+			}
+			i := slices.IndexFunc(limitGroups, func(g limitGroup) bool {
+				return slices.ContainsFunc(strings.Split(g.parts, ","), func(part string) bool { return strings.Contains(m.Name, part) })
+			})
+			found[i].n++
+			found[i].efficiency += efficiency
+			found[i].waste += math.Log(max(.01, waste))
 		}
-		learn, obey := Options{Cooldown: 30 * time.Second, MaxCooldown: 48 * time.Hour}, Options{Cooldown: 30 * time.Second, NoLearning: true}
-		oracle := simulate(t, rdb, m, nil, 1)
-		without, with, obeyed := simulate(t, rdb, m, &learn, 1), simulate(t, rdb, m, &learn, 1, time.Second), simulate(t, rdb, m, &obey, 1, time.Second)
-		refused := func(r simResult) int { return sum(r.refused[m.Windows*3/10:]) }
-		t.Logf("%-20s %v, of %d calls: without a hint %d accepted, %d refused, of these %d after 3/10 of the time; with one %d, %d, %d; obeyed alone %d, %d, %d", name,
-			m.Window*time.Duration(m.Windows), sum(oracle.accepted), sum(without.accepted), sum(without.refused), refused(without),
-			sum(with.accepted), sum(with.refused), refused(with), sum(obeyed.accepted), sum(obeyed.refused), refused(obeyed))
-		if refused(with) > refused(without)+len(with.refused)*7/10 || sum(with.refused) > sum(obeyed.refused) || sum(with.accepted)*10 < sum(obeyed.accepted)*9 {
-			t.Errorf("%s: too many calls were refused, or too few accepted", name)
+		rows[0] = append(rows[0], cooldown+": efficiency", "wasted")
+		for i, f := range found {
+			efficiency, waste := f.efficiency/f.n, math.Exp(f.waste/f.n)
+			rows[i+1] = append(append(rows[i+1][:1], fmt.Sprint(f.n)), append(rows[i+1][min(2, len(rows[i+1])):], fmt.Sprintf("%.3f", efficiency), fmt.Sprintf("%.2f", waste))...)
+			if *limitsOnly == "" && (efficiency < limitGroups[i].efficiency || waste > limitGroups[i].waste) {
+				t.Errorf("%s, %s: %.3f, %.2f wasted, want at least %v, and at most %v", cooldown, limitGroups[i].name, efficiency, waste, limitGroups[i].efficiency, limitGroups[i].waste)
+			}
+		}
+	}
+	text := markdown.Table(2, rows)
+	t.Log("\n" + text)
+	if *limitsWrite && *limitsOnly == "" {
+		file := filepath.Join("..", "docs", "benchmarks.md")
+		old, err := os.ReadFile(file)
+		if err == nil {
+			text, err = markdown.ReplaceSection(string(old), "limits", text)
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

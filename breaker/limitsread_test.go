@@ -50,75 +50,65 @@ func forgetLimits(h *harness) string {
 	return map[bool]string{true: "forgotten", false: "unchanged"}[d.reply.result == resultStored]
 }
 
-func TestLimitsThatAreDeclared(t *testing.T) {
+func TestLimitsAreRead(t *testing.T) {
 	t.Parallel()
-	runRows(t, rated("120/1h", 3),
-		row{0, limits, ""},
-		row{0, tries(2, "a"), "2"},
-		row{0, limits, "declared 120 per 1h0m0s burst 3: used 2, left 1 until 1m0s"},
-		row{31 * second, limits, "declared 120 per 1h0m0s burst 3: used 1, left 2 until 1m0s"},
-		row{45 * second, try("b"), "rate"},
-		row{45 * second, limits, "declared 120 per 1h0m0s burst 3: used 2, left 1 until 1m30s"},
-		row{90 * second, limits, "declared 120 per 1h0m0s burst 3: used 0, left 3"},
-		row{90 * second, forgetLimits, "unchanged"},
-		row{90 * second, limits, "declared 120 per 1h0m0s burst 3: used 0, left 3"},
-	)
-}
-
-func TestLimitsThatAreAnnounced(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{MaxInFlight: 4},
-		row{0, live, "4"},
-		row{0, limits, ""},
-		row{0, call(told(7, minute, 100)), "CLOSED left=7/1m0s of 100"},
-		row{0, limits, "announced 100 per 0s burst 0: used 93, left 7 until 1m0s"},
-		row{0, try("flying"), "counted"},
-		row{0, forgetLimits, "forgotten"},
-		row{0, limits, ""},
-		row{0, forgetLimits, "unchanged"},
-		row{0, look, "CLOSED"},
-		// The answer of a call that was in flight counts.
-		row{0, tell("flying", told(6, minute, 0)), "CLOSED left=6/1m0s of 0"},
-		row{0, limits, "announced 0 per 0s burst 0: used 0, left 6 until 1m0s"},
-		row{minute, limits, ""},
-	)
-}
-
-// A learned limit is shown, and forgotten.
-func TestLimitsThatAreLearned(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{MaxInFlight: 4},
-		row{0, both(func(h *harness) string {
-			learned := map[string]any{"state": "CLOSED", "learned_since": epoch / 1000, "learner": `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`}
-			if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], learned).Err(); err != nil {
-				h.t.Fatal(err)
-			}
-			return ""
-		}, limits), "learned 60 per 5m0s, confidence 1"},
-		row{0, forgetLimits, "forgotten"},
-		row{0, limits, ""},
-	)
-}
-
-// What is forgotten does not close the breaker, and its history names the operator.
-func TestForgetLeavesTheState(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{MaxInFlight: 4},
-		row{0, live, "4"},
-		row{0, of("k", call(told(3, minute, 100))), "CLOSED left=3/1m0s of 100"},
-		row{0, of("k", trip(0)), "OPEN until reset manual"},
-		row{0, of("k", limits), "announced 100 per 0s burst 0: used 0, left -1"},
-		row{0, of("k", forgetLimits), "forgotten"},
-		row{0, of("k", limits), ""},
-		row{0, of("k", look), "OPEN until reset manual"},
-		row{0, func(h *harness) string {
-			events, err := History(h.t.Context(), h.rdb, h.b.name("k"), 1)
-			if err != nil || len(events) != 1 {
-				h.t.Fatalf("history %v, %v", events, err)
-			}
-			return fmt.Sprint(events[0].From, " ", events[0].To, " ", events[0].Cause, " by ", events[0].By)
-		}, "OPEN OPEN forgotten by ann"},
-	)
+	runRules(t, []rule{
+		{"limits that are declared", rated("120/1h", 3), []row{
+			{0, limits, ""},
+			{0, tries(2, "a"), "2"},
+			{0, limits, "declared 120 per 1h0m0s burst 3: used 2, left 1 until 1m0s"},
+			{31 * second, limits, "declared 120 per 1h0m0s burst 3: used 1, left 2 until 1m0s"},
+			{45 * second, try("b"), "rate"},
+			{45 * second, limits, "declared 120 per 1h0m0s burst 3: used 2, left 1 until 1m30s"},
+			{90 * second, limits, "declared 120 per 1h0m0s burst 3: used 0, left 3"},
+			{90 * second, forgetLimits, "unchanged"},
+			{90 * second, limits, "declared 120 per 1h0m0s burst 3: used 0, left 3"},
+		}},
+		{"limits that are announced", Options{MaxInFlight: 4}, []row{
+			{0, live, "4"},
+			{0, limits, ""},
+			{0, call(told(7, minute, 100)), "CLOSED left=7/1m0s of 100"},
+			{0, limits, "announced 100 per 0s burst 0: used 93, left 7 until 1m0s"},
+			{0, try("flying"), "counted"},
+			{0, forgetLimits, "forgotten"},
+			{0, limits, ""},
+			{0, forgetLimits, "unchanged"},
+			{0, look, "CLOSED"},
+			// The answer of a call that was in flight counts.
+			{0, tell("flying", told(6, minute, 0)), "CLOSED left=6/1m0s of 0"},
+			{0, limits, "announced 0 per 0s burst 0: used 0, left 6 until 1m0s"},
+			{minute, limits, ""},
+		}},
+		// A learned limit is shown, and forgotten.
+		{"limits that are learned", Options{MaxInFlight: 4}, []row{
+			{0, both(func(h *harness) string {
+				learned := map[string]any{"state": "CLOSED", "learned_since": epoch / 1000, "learner": `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`}
+				if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], learned).Err(); err != nil {
+					h.t.Fatal(err)
+				}
+				return ""
+			}, limits), "learned 60 per 5m0s, confidence 1"},
+			{0, forgetLimits, "forgotten"},
+			{0, limits, ""},
+		}},
+		// What is forgotten does not close the breaker, and its history names the operator.
+		{"forget leaves the state", Options{MaxInFlight: 4}, []row{
+			{0, live, "4"},
+			{0, of("k", call(told(3, minute, 100))), "CLOSED left=3/1m0s of 100"},
+			{0, of("k", trip(0)), "OPEN until reset manual"},
+			{0, of("k", limits), "announced 100 per 0s burst 0: used 0, left -1"},
+			{0, of("k", forgetLimits), "forgotten"},
+			{0, of("k", limits), ""},
+			{0, of("k", look), "OPEN until reset manual"},
+			{0, func(h *harness) string {
+				events, err := History(h.t.Context(), h.rdb, h.b.name("k"), 1)
+				if err != nil || len(events) != 1 {
+					h.t.Fatalf("history %v, %v", events, err)
+				}
+				return fmt.Sprint(events[0].From, " ", events[0].To, " ", events[0].Cause, " by ", events[0].By)
+			}, "OPEN OPEN forgotten by ann"},
+		}},
+	})
 }
 
 func TestLimitsAsJSON(t *testing.T) {

@@ -3,11 +3,9 @@ package breaker
 import (
 	"errors"
 	flags "flag"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +16,8 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// Whatever callers, operators and time do: after each step the breakers of a
-// destination and of its keys are as the rules of the design say.
+// Whatever callers, operators, time and Redis do: what docs/invariants.md says holds after each step, and in the end an API that
+// accepts all calls gets them.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
@@ -46,14 +44,20 @@ func setDefault(t *testing.T, name, value string) {
 type play struct {
 	*harness
 	rt      *rapid.T
-	model   *model
 	keys    []string
-	limits  map[string]int // calls of a whole window, by key
-	numbers int
+	calls   []*modelCall
+	began   time.Time
+	forward time.Duration // by which Redis's clock has jumped ahead
 
 	// What was observed of the breaker of each key, "" for the destination's.
 	open    map[string]bool
 	probing map[string]probing // the latest probe, while its breaker is HALF_OPEN
+}
+
+// modelCall is a call in flight.
+type modelCall struct {
+	Permit
+	key string
 }
 
 // probing is a probe that is under way, until its lease ends.
@@ -63,28 +67,25 @@ type probing struct {
 }
 
 func playModel(t *testing.T, rt *rapid.T, rdb redis.UniversalClient) {
-	o := modelOptions
-	o.Destination, o.Instance = redistest.Name(t, "model"), "worker-1"
+	o := Options{
+		Destination: redistest.Name(t, "model"), Instance: "worker-1", NoLearning: rapid.Bool().Draw(rt, "no learning"),
+		FailureThreshold: 2, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxCooldown: minute, ProbeTimeout: 20 * second,
+		MaxInFlight: rapid.SampledFrom([]int{1, 4}).Draw(rt, "callers"),
+	}
 	c := newFakeClock()
 	b, err := newTestBreaker(rdb, o, c.clock())
 	if err != nil {
 		rt.Fatal(err)
 	}
-	defer b.Close()
 	p := &play{
-		harness: &harness{t: t, rdb: rdb, place: placeOf(o.Destination, ""), clock: c, b: b, permits: map[string]Permit{}, options: o},
-		rt:      rt, keys: []string{"", "a", "b"}, limits: map[string]int{},
-		model: newModel(time.UnixMicro(epoch), "a", "b"), open: map[string]bool{}, probing: map[string]probing{},
-	}
-	for _, key := range p.keys {
-		p.limits[key] = rapid.SampledFrom([]int{2, 6, 100}).Draw(rt, "limit of "+key)
+		harness: &harness{
+			t: t, rdb: rdb, place: placeOf(o.Destination, ""), clock: c, b: b, permits: map[string]Permit{}, options: o, instances: map[string]*Breaker{},
+		},
+		rt: rt, keys: []string{"", "a", "b"}, began: c.now(), open: map[string]bool{}, probing: map[string]probing{},
 	}
 	defer func() {
-		places := placeOf(o.Destination, "").keys
-		for _, key := range p.keys[1:] {
-			places = append(places, placeOf(o.Destination, key).keys[13:]...)
-		}
-		rdb.Del(t.Context(), places...)
+		b.Close()
+		p.deleteAll()
 	}()
 	p.settle()
 	rt.Repeat(map[string]func(*rapid.T){
@@ -93,77 +94,26 @@ func playModel(t *testing.T, rt *rapid.T, rdb redis.UniversalClient) {
 		"forKey": p.forKey,
 		"report": p.report,
 		"again":  p.again,
+		"crash":  func(rt *rapid.T) { p.take(rt) }, // the call is never reported
 		"pass":   p.pass,
 		"pass2":  p.pass,
-		"hand":   p.byHand,
+		"jump":   p.jump,
+		"hand":   p.operate,
 		"lose":   p.lose,
-		"":       func(*rapid.T) { p.check() },
+		"":       func(*rapid.T) { p.observe() },
 	})
+	p.goesOn()
 }
 
-// settle does what an instance does by itself: it registers, reads, and tells what it
-// has in flight.
+// settle does what an instance does by itself: it registers, reads, repairs, and says what it has in flight.
 func (p *play) settle() {
 	live(p.harness)
 	look(p.harness)
+	p.b.expirePermits()
+	if err := p.b.healSome(p.t.Context(), 1); err != nil {
+		p.rt.Fatal(err)
+	}
 	p.b.sendJoins(p.t.Context())
-}
-
-func (p *play) check() {
-	for _, key := range p.keys {
-		s := p.statusOf(key)
-		s.Remaining = s.Remaining.Round(time.Millisecond)
-		if got, want := fmt.Sprintf("%s level=%d", describe(s), s.Level), p.model.describe(key); got != want {
-			p.rt.Fatalf("%s is   %q,\nand should be %q", p.model.breakers[key].name, got, want)
-		}
-		p.open[key] = s.State == Open && (s.OpenUntil.IsZero() || s.OpenUntil.After(p.model.now))
-		if s.State != HalfOpen {
-			delete(p.probing, key)
-		}
-		p.forgetPace(key)
-	}
-}
-
-// forgetPace makes no slow start a paced one: TestSpacedCalls has those.
-func (p *play) forgetPace(key string) {
-	hash := placeOf(p.place.name, key).keys[0]
-	if key != "" {
-		hash = placeOf(p.place.name, key).keys[14]
-	}
-	if n, err := p.rdb.HGet(p.t.Context(), hash, "spaced").Int(); err == nil && n > 0 {
-		if err := p.rdb.HSet(p.t.Context(), hash, "spaced", 0).Err(); err != nil {
-			p.rt.Fatal(err)
-		}
-	}
-}
-
-// permitted holds a permit against the invariants that users rely on, by what was
-// observed before it: docs/invariants.md, "One probe" and "OPEN holds". One that was
-// taken before may go on to its key after the destination's breaker has opened.
-func (p *play) permitted(permit Permit, taken bool) {
-	observe := func(key, probe string) {
-		if p.open[key] {
-			p.rt.Fatalf("OPEN holds: a call for %q is permitted while the breaker of %q is open", permit.Key(), key)
-		}
-		if permit.holds&holdWords[probe] == 0 {
-			return
-		}
-		if other, ok := p.probing[key]; ok && other.id != permit.id && other.until.After(p.model.now) {
-			p.rt.Fatalf("One probe: the breaker of %q has a second one", key)
-		}
-		p.probing[key] = probing{permit.id, p.model.now.Add(modelOptions.ProbeTimeout)}
-	}
-	if !taken {
-		observe("", "probe")
-	}
-	if permit.Key() != "" {
-		observe(permit.Key(), "key-probe")
-	}
-}
-
-// ended notes that the call of a permit has ended.
-func (p *play) ended(permit Permit) {
-	maps.DeleteFunc(p.probing, func(_ string, probe probing) bool { return probe.id == permit.id })
 }
 
 func (p *play) on(key string) *harness {
@@ -172,197 +122,234 @@ func (p *play) on(key string) *harness {
 	return &h
 }
 
-func (p *play) statusOf(key string) Status { return p.on(key).status() }
+// observe notes the state of each breaker, as its operator sees it.
+func (p *play) observe() {
+	for _, key := range p.keys {
+		s := p.on(key).status()
+		p.open[key] = s.State == Open && (s.UntilReset || s.Remaining > 0)
+		if s.State != HalfOpen {
+			delete(p.probing, key)
+		}
+		if s.Failures < 0 || s.Wasted < 0 || s.SlowStart < 0 {
+			p.rt.Fatalf("negative numbers: %s", describe(s))
+		}
+	}
+}
 
-func (p *play) operateOn(key string, kind policy.Kind, length int64, reason string) {
-	p.on(key).byHand(kind, "ann", length, reason)
+// permitted holds a permit against the invariants, by what was observed before it. One that was taken before may go on to its key
+// after the destination's breaker has opened.
+func (p *play) permitted(permit Permit, taken bool) {
+	check := func(key, probe string) {
+		if p.open[key] {
+			p.rt.Fatalf("OPEN holds: a call for %q is permitted while the breaker of %q is open", permit.Key(), key)
+		}
+		if permit.holds&holdWords[probe] == 0 {
+			return
+		}
+		if other, ok := p.probing[key]; ok && other.id != permit.id && other.until.After(p.clock.now()) {
+			p.rt.Fatalf("One probe: the breaker of %q has a second one", key)
+		}
+		p.probing[key] = probing{permit.id, p.clock.now().Add(p.options.ProbeTimeout)}
+	}
+	if !taken {
+		check("", "probe")
+	}
+	if permit.Key() != "" {
+		check(permit.Key(), "key-probe")
+	}
+}
+
+// refused holds a refusal against the bounds: the longest cooldown, or a part of the time for which the API has refused all calls.
+func (p *play) refused(err error) time.Duration {
+	open, ok := errors.AsType[*OpenError](err)
+	if !ok {
+		p.rt.Fatal(err)
+	}
+	most := max(p.options.MaxCooldown, p.options.ProbeTimeout)
+	if !p.options.NoLearning {
+		most = max(most, (p.clock.now().Sub(p.began)+p.forward)/2)
+	}
+	if open.Cause != CauseManual && open.RetryAfter > most+time.Second {
+		p.rt.Fatalf("it waits %v, more than %v: %v", open.RetryAfter, most, err)
+	}
+	return open.RetryAfter
 }
 
 func (p *play) key(rt *rapid.T) string { return rapid.SampledFrom(p.keys).Draw(rt, "key") }
 
-// answer is what Allow or ForKey said, in the words of the model.
-func (p *play) answer(id int, permit Permit, err error) string {
-	var open *OpenError
-	switch {
-	case errors.As(err, &open):
-		name := "D" + strings.TrimPrefix(open.Name, p.place.name)
-		return fmt.Sprintf("%s %s %s for %v", name, open.State, open.Cause, open.RetryAfter.Round(time.Millisecond))
-	case err != nil:
-		p.rt.Fatal(err)
-	}
-	_, taken := p.permits[strconv.Itoa(id)]
-	p.permits[strconv.Itoa(id)] = permit
-	p.permitted(permit, taken)
-	var words []string
-	for _, word := range []string{"probe", "counted", "key-probe", "key-counted"} {
-		if permit.holds&holdWords[word] != 0 {
-			words = append(words, word)
-		}
-	}
-	if words == nil {
-		return "permit"
-	}
-	return strings.Join(words, " ")
-}
-
-func (p *play) same(what, got, want string) {
-	p.rt.Logf("%s: %s", what, got)
-	if got != want {
-		p.rt.Fatalf("%s: got  %q\nwant %q", what, got, want)
-	}
-}
-
 func (p *play) allow(rt *rapid.T) {
 	p.settle()
-	key := p.key(rt)
-	p.numbers++
+	p.ask(p.key(rt))
+}
+
+func (p *play) ask(key string) (wait time.Duration) {
 	permit, err := p.b.Key(key).Allow(p.t.Context())
-	got := p.answer(p.numbers, permit, err)
-	p.same(fmt.Sprintf("%d: allow %q", p.numbers, key), got, p.model.allow(p.numbers, key))
+	if err != nil {
+		return p.refused(err)
+	}
+	p.permitted(permit, false)
+	p.calls = append(p.calls, &modelCall{permit, key})
+	return 0
 }
 
-// out are the permits that are out and satisfy a condition.
-func (p *play) out(rt *rapid.T, cond func(*modelPermit) bool) *modelPermit {
-	var out []*modelPermit
-	for _, m := range p.model.permits {
-		if !m.landed && cond(m) {
-			out = append(out, m)
-		}
+// take takes a call out of those in flight.
+func (p *play) take(rt *rapid.T) *modelCall {
+	if len(p.calls) == 0 {
+		rt.Skip("no call is in flight")
 	}
-	if len(out) == 0 {
-		rt.Skip("there is none")
-	}
-	return rapid.SampledFrom(out).Draw(rt, "permit")
+	i := rapid.IntRange(0, len(p.calls)-1).Draw(rt, "call")
+	call := p.calls[i]
+	p.calls = slices.Delete(p.calls, i, i+1)
+	return call
 }
-
-func anyPermit(*modelPermit) bool { return true }
 
 func (p *play) forKey(rt *rapid.T) {
-	m := p.out(rt, func(m *modelPermit) bool { return m.key == "" })
+	call := p.take(rt)
 	p.settle()
-	key := rapid.SampledFrom(p.keys[1:]).Draw(rt, "key")
-	before := p.permits[strconv.Itoa(m.id)]
-	permit, err := before.ForKey(p.t.Context(), key)
-	got := p.answer(m.id, permit, err)
-	want := p.model.forKey(m, key)
-	if before.known() {
-		want = strings.Replace(want, "known", map[bool]string{true: "probe", false: "counted"}[before.holds&holdsProbe != 0], 1)
+	if call.key == "" {
+		key := rapid.SampledFrom(p.keys[1:]).Draw(rt, "key")
+		permit, err := call.ForKey(p.t.Context(), key)
+		if err == nil {
+			p.permitted(permit, true)
+			call.Permit, call.key = permit, key
+		} else {
+			p.refused(err)
+		}
 	}
-	p.same(fmt.Sprintf("%d: for key %q", m.id, key), got, want)
+	p.calls = append(p.calls, call)
 }
 
-func (p *play) outcome(rt *rapid.T, m *modelPermit) Outcome {
-	scope := rapid.SampledFrom([]Scope{ScopeUnknown, ScopeUnknown, ScopeUser, ScopeGlobal}).Draw(rt, "scope")
-	switch rapid.SampledFrom([]string{"success", "success", "told", "told", "limited", "hinted", "failure", "neutral"}).Draw(rt, "outcome") {
-	case "told":
-		owner := m.key
-		if scope == ScopeGlobal {
-			owner = ""
-		}
-		o := rapid.SampledFrom([]Outcome{Success(), Success(), Failure()}).Draw(rt, "told by")
-		return o.WithScope(scope).WithBudget(Budget{
-			Remaining: rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 9, 50}).Draw(rt, "left"),
-			Reset:     rapid.SampledFrom([]time.Duration{second, 5 * second, 20 * second, 28 * second, 30 * second, 32 * second, 2 * minute}).Draw(rt, "reset"),
-			Limit:     p.limits[owner],
-		})
-	case "limited":
-		return RateLimited(0).WithScope(scope)
-	case "hinted":
-		hint := rapid.SampledFrom([]time.Duration{time.Millisecond, 5 * second, 30 * second, time.Hour}).Draw(rt, "hint")
-		return RateLimited(hint).WithScope(scope)
-	case "failure":
-		return Failure().WithScope(scope)
-	case "neutral":
-		return Neutral().WithScope(scope)
+func (p *play) outcome(rt *rapid.T) Outcome {
+	outcomes := []Outcome{
+		Success(), Success(), Success(), RateLimited(0), RateLimited(0), Failure(), Neutral(), Answered(503), NoAnswer(),
+		RateLimited(time.Millisecond), RateLimited(5 * second), RateLimited(time.Hour),
 	}
-	return Success().WithScope(scope)
+	for _, left := range []int{0, 1, 3, 8, 50} {
+		outcomes = append(outcomes, told(left, rapid.SampledFrom([]time.Duration{second, 5 * second, 30 * second, 2 * minute}).Draw(rt, "reset"), 6))
+	}
+	scope := rapid.SampledFrom([]Scope{ScopeUnknown, ScopeUnknown, ScopeUser, ScopeGlobal}).Draw(rt, "scope")
+	return rapid.SampledFrom(outcomes).Draw(rt, "outcome").WithScope(scope).WithJob(rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(rt, "job"))
 }
 
 func (p *play) report(rt *rapid.T) {
-	m := p.out(rt, anyPermit)
+	call := p.take(rt)
 	p.settle()
-	permit := p.permits[strconv.Itoa(m.id)]
-	p.ended(permit)
+	p.ended(call)
 	if rapid.IntRange(0, 9).Draw(rt, "unused") == 0 {
-		rt.Logf("%d: release", m.id)
-		if err := permit.Release(p.t.Context()); err != nil {
+		if err := call.Release(p.t.Context()); err != nil {
 			rt.Fatal(err)
 		}
-		p.model.release(m)
-		return
-	}
-	o := p.outcome(rt, m)
-	rt.Logf("%d: report %v, scope %q, left %v %+v", m.id, o, o.scope, o.hasBudget, o.budget)
-	if _, err := permit.Report(p.t.Context(), o); err != nil {
+	} else if _, err := call.Report(p.t.Context(), p.outcome(rt)); err != nil {
 		rt.Fatal(err)
 	}
-	p.model.report(m, o)
 }
 
-// again reports twice.
+// again reports twice: the second time changes nothing.
 func (p *play) again(rt *rapid.T) {
-	m := p.out(rt, anyPermit)
+	call := p.take(rt)
 	p.settle()
+	p.ended(call)
 	o := rapid.SampledFrom([]Outcome{RateLimited(0), RateLimited(5 * second), Failure(), Neutral()}).Draw(rt, "outcome")
-	rt.Logf("%d: report %v, twice", m.id, o)
-	p.ended(p.permits[strconv.Itoa(m.id)])
-	for range 2 {
-		if _, err := p.permits[strconv.Itoa(m.id)].Report(p.t.Context(), o); err != nil {
+	var got [2]string
+	for i := range got {
+		if _, err := call.Report(p.t.Context(), o); err != nil {
 			rt.Fatal(err)
 		}
-		p.model.report(m, o)
+		for _, key := range p.keys {
+			got[i] += describe(p.on(key).status()) + "; "
+		}
 	}
+	if got[0] != got[1] {
+		rt.Fatalf("%v reported once: %s\ntwice: %s", o, got[0], got[1])
+	}
+}
+
+// ended notes that a call has ended.
+func (p *play) ended(call *modelCall) {
+	maps.DeleteFunc(p.probing, func(_ string, probe probing) bool { return probe.id == call.id })
 }
 
 func (p *play) pass(rt *rapid.T) {
 	lengths := []time.Duration{time.Millisecond, second, 3 * second, 10 * second, 25 * second, minute, 10 * minute}
-	for _, key := range slices.Sorted(maps.Keys(p.model.breakers)) { // to the instant that something ends, and just before it
-		b := p.model.breakers[key]
-		for _, at := range []time.Time{b.until, b.probeEnd, b.probeAfter, b.reset, b.forcedUntil, b.quietSince.Add(b.lastCooldown)} {
-			if d := at.Sub(p.model.now); d > time.Millisecond && d < time.Hour {
-				lengths = append(lengths, d, d-time.Millisecond)
-			}
+	for _, key := range p.keys { // to the instant that a cooldown ends, and just before it
+		if left := p.on(key).status().Remaining; left > time.Millisecond {
+			lengths = append(lengths, left, left-time.Millisecond)
 		}
 	}
 	d := rapid.SampledFrom(lengths).Draw(rt, "time")
 	p.clock.advance(d, d)
-	p.model.now = p.model.now.Add(d)
-	rt.Logf("%v later", d)
 }
 
-func (p *play) byHand(rt *rapid.T) {
-	key := p.key(rt)
-	length := rapid.SampledFrom([]time.Duration{0, second, 20 * second, 5 * minute}).Draw(rt, "length")
-	what := rapid.SampledFrom([]string{"trip", "reset", "reset", "reset", "force"}).Draw(rt, "what")
-	p.settle()
-	rt.Logf("%s %q for %v", what, key, length)
-	delete(p.probing, key)
-	switch what {
-	case "trip":
-		p.operateOn(key, policy.Tripped, millis(length), "")
-		p.model.trip(key, length)
-	case "reset":
-		p.operateOn(key, policy.Reset, 0, "")
-		p.model.resetBreaker(key)
-	case "force":
-		p.operateOn(key, policy.Forcing, millis(length), "")
-		p.model.force(key, length)
+// jump has Redis's clock jump, by which it ends leases.
+func (p *play) jump(rt *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(rt, "luck") != 0 {
+		rt.Skip("not often")
+	}
+	d := rapid.SampledFrom([]time.Duration{-time.Hour, -minute, minute, time.Hour}).Draw(rt, "jump")
+	p.clock.advance(0, d)
+	p.forward += max(0, d)
+	for key, probe := range p.probing {
+		p.probing[key] = probing{probe.id, probe.until.Add(-max(0, d))}
 	}
 }
 
+func (p *play) operate(rt *rapid.T) {
+	key := p.key(rt)
+	kind := rapid.SampledFrom([]policy.Kind{policy.Tripped, policy.Reset, policy.Reset, policy.Forcing, policy.Forgotten}).Draw(rt, "kind")
+	length := rapid.SampledFrom([]time.Duration{0, second, 20 * second, 5 * minute}).Draw(rt, "length")
+	p.settle()
+	delete(p.probing, key)
+	p.on(key).byHand(kind, "ann", millis(length), "")
+}
+
+func (p *play) deleteAll() {
+	for _, key := range p.keys {
+		if err := p.rdb.Del(p.t.Context(), placeOf(p.place.name, key).keys...).Err(); err != nil {
+			p.rt.Fatal(err)
+		}
+	}
+}
+
+// lose takes all data from Redis.
 func (p *play) lose(rt *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(rt, "luck") != 0 {
 		rt.Skip("not often")
 	}
-	for _, key := range p.keys {
-		if err := p.rdb.Del(p.t.Context(), placeOf(p.place.name, key).keys...).Err(); err != nil {
-			rt.Fatal(err)
-		}
-	}
-	rt.Log("all data is lost")
+	p.deleteAll()
 	clear(p.open)
 	clear(p.probing)
-	p.model.lose()
 	p.clock.advance(time.Millisecond, time.Millisecond)
-	p.model.now = p.model.now.Add(time.Millisecond)
+}
+
+// goesOn loses all calls, and then accepts each: none waits for longer than it may, and none that was lost stays in flight.
+func (p *play) goesOn() {
+	for _, key := range p.keys {
+		p.on(key).byHand(policy.Reset, "ann", 0, "") // operators may have tripped it for ever
+	}
+	p.calls = nil
+	clear(p.open)
+	for range 2 {
+		p.clock.advance(p.options.ProbeTimeout+second, p.options.ProbeTimeout+second)
+		p.settle()
+	}
+	for asked, accepted := 0, 0; accepted < 30; asked++ {
+		if asked > 150 {
+			p.rt.Fatalf("%d of %d times a call was let in: %+v", accepted, asked, p.b.view.Load().record)
+		}
+		wait := max(p.ask(p.keys[asked%len(p.keys)]), 100*time.Millisecond)
+		for _, call := range p.calls {
+			if _, err := call.Report(p.t.Context(), Success()); err != nil {
+				p.rt.Fatal(err)
+			}
+			accepted++
+		}
+		p.calls = nil
+		clear(p.probing)
+		p.clock.advance(wait, wait)
+		p.settle()
+	}
+	inFlight := p.place.keys[10]
+	if n, err := p.rdb.ZCount(p.t.Context(), inFlight, strconv.FormatInt(p.clock.redis/1000+1, 10), "+inf").Result(); err != nil || n != 0 {
+		p.rt.Fatalf("%d calls are in flight, and none was made: %v", n, err)
+	}
 }

@@ -147,26 +147,6 @@ func TestRedisAwayWhileOpen(t *testing.T) {
 	}
 }
 
-func TestRedisLosesItsDataWhileOpen(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	var heard recorder
-	b := start(t, s.Client(t), fastRefresh(Options{Destination: "api", FailureThreshold: 1, OnEvent: heard.add}))
-	incident := report(t, b, RateLimited(0)).Incident
-	heard.await(t, 1)
-	s.Restart()
-	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
-	events := heard.await(t, 2)
-	if e := events[1]; e.From != Open || e.To != Closed || e.Cause != CauseLost || e.Incident != incident {
-		t.Errorf("event of the loss: %+v, want OPEN → CLOSED of incident %s", e, incident)
-	}
-	// It opens again as ever.
-	report(t, b, RateLimited(0))
-	if events = heard.await(t, 3); events[2].To != Open || events[2].Incident == incident || events[2].Generation <= events[0].Generation {
-		t.Errorf("event after the loss: %+v", events[2])
-	}
-}
-
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -296,35 +276,6 @@ func TestScriptsSurviveAScriptFlush(t *testing.T) {
 	}
 	if status := report(t, b, RateLimited(0)); status.Failures != 2 {
 		t.Errorf("after SCRIPT FLUSH: %+v", status)
-	}
-}
-
-// A Redis that is full takes what the breaker has to say all the same.
-func TestFullRedis(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	rdb := s.Client(t)
-	b := start(t, rdb, fastRefresh(Options{Destination: "api", FailureThreshold: 1, Cooldown: 200 * time.Millisecond}))
-	permit, err := b.Allow(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.Set(t.Context(), "probe", "x", 0).Err(); err == nil {
-		t.Fatal("Redis is not full")
-	}
-	if status, err := permit.Report(t.Context(), RateLimited(0)); err != nil || status.State != Open || b.View().Local {
-		t.Errorf("report to a full Redis: %+v, %v", status, err)
-	}
-	awaitView(t, b, "HALF_OPEN", func(v View) bool { return v.State == HalfOpen })
-	probe, err := b.Allow(t.Context())
-	if err != nil || !probe.Probe() {
-		t.Fatalf("the probe in a full Redis: %+v, %v", probe, err)
-	}
-	if status, err := probe.Report(t.Context(), Success()); err != nil || status.State != Closed {
-		t.Errorf("the probe's report: %+v, %v", status, err)
 	}
 }
 

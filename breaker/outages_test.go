@@ -25,22 +25,35 @@ func ofJobs(first, last int, o Outcome) action {
 // streak is how many calls count for an outage.
 func streak(h *harness) string { return fmt.Sprint(h.status().Streak) }
 
-func TestOutageOpens(t *testing.T) {
+func TestOutages(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{Cooldown: minute, OutageThreshold: 4},
-		row{0, ofJobs(1, 3, Answered(503)), "CLOSED"},
-		row{0, ofJobs(3, 3, NoAnswer()), "CLOSED"}, // the job again
-		row{0, streak, "3"},
-		row{0, ofJobs(4, 4, NoAnswer()), "OPEN 1s outage wasted=4"},
-		// One probe at a time.
-		row{minute, ask("probe"), "probe"},
-		row{minute, ask("other"), "HALF_OPEN for 35s"},
-		row{minute, tell("probe", Answered(500)), "OPEN 2s outage probes=1 wasted=5"},
-		row{2 * minute, call(Answered(422)), "CLOSED"},
-		row{2 * minute, ofJobs(1, 3, Answered(503)), "CLOSED"},
-		row{2 * minute, story, "CLOSED→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; " +
-			"HALF_OPEN→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1"},
-	)
+	runRules(t, []rule{
+		{"outage opens", Options{Cooldown: minute, OutageThreshold: 4}, []row{
+			{0, ofJobs(1, 3, Answered(503)), "CLOSED"},
+			{0, ofJobs(3, 3, NoAnswer()), "CLOSED"}, // the job again
+			{0, streak, "3"},
+			{0, ofJobs(4, 4, NoAnswer()), "OPEN 1s outage wasted=4"},
+			// One probe at a time.
+			{minute, ask("probe"), "probe"},
+			{minute, ask("other"), "HALF_OPEN for 35s"},
+			{minute, tell("probe", Answered(500)), "OPEN 2s outage probes=1 wasted=5"},
+			{2 * minute, call(Answered(422)), "CLOSED"},
+			{2 * minute, ofJobs(1, 3, Answered(503)), "CLOSED"},
+			{2 * minute, story, "CLOSED→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; " +
+				"HALF_OPEN→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1"},
+		}},
+		// A job that fails in each slow start reopens the breaker once.
+		{"one bad job reopens once", Options{Cooldown: minute, MaxInFlight: 8}, []row{
+			{0, ofJobs(1, 10, Answered(503)), "OPEN 1m0s outage wasted=10"},
+			{minute, call(Success()), "CLOSED slow=1"},
+			{minute, ofJobs(1, 1, Answered(500)), "OPEN 1m0s outage wasted=1"},
+			{2 * minute, call(Success()), "CLOSED slow=1"},
+			{2 * minute, ofJobs(1, 1, Answered(500)), "CLOSED slow=1"},
+			{2 * minute, call(Success()), "CLOSED slow=2"},
+			{2 * minute, ofJobs(1, 1, Answered(500)), "CLOSED slow=2"},
+			{2 * minute, ofJobs(2, 2, Answered(500)), "OPEN 1m0s outage wasted=2"},
+		}},
+	})
 }
 
 // An outage may be short: it is tested after 1 s, then 2, 4 … up to the cooldown. A slow start that fails
@@ -144,21 +157,6 @@ func TestSlowStartAfterAnOutage(t *testing.T) {
 		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
 		row{minute, call(Success()), "CLOSED slow=1"},
 		row{minute, ofJobs(1, 9, Answered(503)), "CLOSED slow=1"},
-	)
-}
-
-// A job that fails in each slow start reopens the breaker once.
-func TestOneBadJobReopensOnce(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{Cooldown: minute, MaxInFlight: 8},
-		row{0, ofJobs(1, 10, Answered(503)), "OPEN 1m0s outage wasted=10"},
-		row{minute, call(Success()), "CLOSED slow=1"},
-		row{minute, ofJobs(1, 1, Answered(500)), "OPEN 1m0s outage wasted=1"},
-		row{2 * minute, call(Success()), "CLOSED slow=1"},
-		row{2 * minute, ofJobs(1, 1, Answered(500)), "CLOSED slow=1"},
-		row{2 * minute, call(Success()), "CLOSED slow=2"},
-		row{2 * minute, ofJobs(1, 1, Answered(500)), "CLOSED slow=2"},
-		row{2 * minute, ofJobs(2, 2, Answered(500)), "OPEN 1m0s outage wasted=2"},
 	)
 }
 

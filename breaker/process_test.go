@@ -28,18 +28,10 @@ const (
 const (
 	racers       = 16 // goroutines of a racing process
 	raceCooldown = 100 * time.Millisecond
-
-	counters       = 8 // goroutines of a counting process
-	reportsOfEach  = 50
-	neverThreshold = 1_000_000
 )
 
 func raceOptions(destination string) Options {
 	return Options{Destination: destination, FailureThreshold: 1, Cooldown: raceCooldown, ProbeTimeout: 2 * time.Second}
-}
-
-func countOptions(destination string) Options {
-	return Options{Destination: destination, FailureThreshold: neverThreshold}
 }
 
 func runRole(role string) error {
@@ -50,10 +42,6 @@ func runRole(role string) error {
 	switch role {
 	case "race":
 		return race(ctx, rdb, destination)
-	case "hold":
-		return hold(ctx, rdb, destination)
-	case "count":
-		return count(ctx, rdb, destination)
 	default:
 		return fmt.Errorf("no role %q", role)
 	}
@@ -127,49 +115,6 @@ func callLimitedAPI(ctx context.Context, rdb *redis.Client, api string, permit P
 	rdb.Decr(ctx, api+":in-flight")
 	_, err = permit.Report(ctx, RateLimited(0))
 	return err
-}
-
-// hold takes the probe's lease, says so and never comes back.
-func hold(ctx context.Context, rdb *redis.Client, destination string) error {
-	b, err := New(ctx, rdb, raceOptions(destination))
-	if err != nil {
-		return err
-	}
-	permit, err := b.Allow(ctx)
-	if err != nil || !permit.Probe() {
-		return fmt.Errorf("no probe: %w", err)
-	}
-	fmt.Println("holding")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
-// count reports rate-limited answers from many goroutines.
-func count(ctx context.Context, rdb *redis.Client, destination string) error {
-	b, err := New(ctx, rdb, countOptions(destination))
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	var group sync.WaitGroup
-	failures := make(chan error, counters)
-	for range counters {
-		group.Go(func() {
-			for range reportsOfEach {
-				permit, err := b.Allow(ctx)
-				if err == nil {
-					_, err = permit.Report(ctx, RateLimited(0))
-				}
-				if err != nil {
-					failures <- err
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	close(failures)
-	return <-failures
 }
 
 // child is another process in a role.
@@ -268,82 +213,5 @@ func checkHistory(t *testing.T, rdb redis.UniversalClient, d string) {
 		case before.To == HalfOpen && (e.From != HalfOpen || e.To != Open):
 			t.Errorf("after %+v: %+v", before, e)
 		}
-	}
-}
-
-func TestKilledProberIsReplacedAfterItsLease(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	rdb := s.Client(t)
-	d := redistest.Name(t, "killed")
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{For: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	redistest.Eventually(t, "the cooldown's end", func() bool {
-		status, err := Get(t.Context(), rdb, d)
-		return err == nil && status.State == HalfOpen
-	})
-	prober := startChild(t, "hold", s, d)
-	if line, err := prober.out.ReadString('\n'); line != "holding\n" {
-		t.Fatalf("child: %q, %v: %s", line, err, &prober.err)
-	}
-	status, err := Get(t.Context(), rdb, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status.State != HalfOpen || !strings.HasSuffix(status.ProbeBy, fmt.Sprintf(":%d", prober.cmd.Process.Pid)) {
-		t.Fatalf("the child does not probe: %+v", status)
-	}
-	if err := prober.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = prober.cmd.Wait()
-
-	b := start(t, rdb, raceOptions(d))
-	var asked int
-	for {
-		asked++
-		permit, err := b.Allow(t.Context())
-		if err == nil {
-			if now := redisTime(t, rdb); !permit.Probe() || now.Before(status.ProbeUntil) || now.After(status.ProbeUntil.Add(time.Second)) {
-				t.Errorf("probe %v at %v: want a probe at the end of the lease, %v", permit.Probe(), now, status.ProbeUntil)
-			}
-			break
-		}
-		var open *OpenError
-		if !errors.As(err, &open) || open.State != HalfOpen {
-			t.Fatal(err)
-		}
-		wait(t.Context(), open.RetryAfter)
-	}
-	if asked > 4 {
-		t.Errorf("asked %d times for one probe", asked)
-	}
-}
-
-func redisTime(t *testing.T, rdb redis.UniversalClient) time.Time {
-	t.Helper()
-	now, err := rdb.Time(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return now
-}
-
-func TestEveryReportOfManyProcessesCountsOnce(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	rdb := s.Client(t)
-	d := redistest.Name(t, "count")
-	children := []*child{startChild(t, "count", s, d), startChild(t, "count", s, d)}
-	for _, c := range children {
-		c.finish(t)
-	}
-	status, err := Get(t.Context(), rdb, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := len(children) * counters * reportsOfEach; status.Failures != want {
-		t.Errorf("%d failures counted, want %d", status.Failures, want)
 	}
 }

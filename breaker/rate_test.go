@@ -23,45 +23,48 @@ func rated(text string, burst int) Options {
 	return Options{NoLearning: true, Rate: r, FailureThreshold: 1, Cooldown: minute}
 }
 
-func TestRateSpacesCallsEvenly(t *testing.T) {
+func TestRates(t *testing.T) {
 	t.Parallel()
-	runRows(t, rated("60/1h", 0),
-		row{0, try("a"), "rate"},
-		row{0, try("x"), "D CLOSED rate for 1m0s"},
-		row{45 * second, try("x"), "D CLOSED rate for 15s"},
-		row{45 * second, on("worker-2", try("x")), "D CLOSED rate for 15s"},
-		row{minute - time.Millisecond, try("x"), "D CLOSED rate for 1ms"},
-		row{minute, on("worker-2", try("b")), "rate"},
-		row{minute, try("x"), "D CLOSED rate for 1m0s"},
-		// What was not used is not saved.
-		row{time.Hour, try("c"), "rate"},
-		row{time.Hour, try("x"), "D CLOSED rate for 1m0s"},
-	)
-}
-
-func TestBurst(t *testing.T) {
-	t.Parallel()
-	runRows(t, rated("10/s", 3),
-		row{0, tries(9, "a"), "3, then D CLOSED rate for 100ms"},
-		row{100 * time.Millisecond, tries(9, "b"), "1, then D CLOSED rate for 100ms"},
-		row{300 * time.Millisecond, tries(9, "c"), "2, then D CLOSED rate for 100ms"},
-		row{time.Hour, tries(9, "d"), "3, then D CLOSED rate for 100ms"},
-	)
-}
-
-func TestReleaseGivesTheRateBack(t *testing.T) {
-	t.Parallel()
-	runRows(t, rated("60/1h", 2),
-		row{0, tries(9, "a"), "2, then D CLOSED rate for 1m0s"},
-		row{0, release("a0"), "CLOSED"},
-		row{0, release("a0"), "CLOSED"}, // once
-		row{0, tries(9, "b"), "1, then D CLOSED rate for 1m0s"},
-		row{0, tell("b0", Success()), "CLOSED"},
-		row{0, release("b0"), "CLOSED"}, // it was made
-		row{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
-		row{0, tell("a1", Neutral()), "CLOSED"}, // made and cancelled
-		row{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
-	)
+	runRules(t, []rule{
+		{"rate spaces calls evenly", rated("60/1h", 0), []row{
+			{0, try("a"), "rate"},
+			{0, try("x"), "D CLOSED rate for 1m0s"},
+			{45 * second, try("x"), "D CLOSED rate for 15s"},
+			{45 * second, on("worker-2", try("x")), "D CLOSED rate for 15s"},
+			{minute - time.Millisecond, try("x"), "D CLOSED rate for 1ms"},
+			{minute, on("worker-2", try("b")), "rate"},
+			{minute, try("x"), "D CLOSED rate for 1m0s"},
+			// What was not used is not saved.
+			{time.Hour, try("c"), "rate"},
+			{time.Hour, try("x"), "D CLOSED rate for 1m0s"},
+		}},
+		{"burst", rated("10/s", 3), []row{
+			{0, tries(9, "a"), "3, then D CLOSED rate for 100ms"},
+			{100 * time.Millisecond, tries(9, "b"), "1, then D CLOSED rate for 100ms"},
+			{300 * time.Millisecond, tries(9, "c"), "2, then D CLOSED rate for 100ms"},
+			{time.Hour, tries(9, "d"), "3, then D CLOSED rate for 100ms"},
+		}},
+		{"release gives the rate back", rated("60/1h", 2), []row{
+			{0, tries(9, "a"), "2, then D CLOSED rate for 1m0s"},
+			{0, release("a0"), "CLOSED"},
+			{0, release("a0"), "CLOSED"}, // once
+			{0, tries(9, "b"), "1, then D CLOSED rate for 1m0s"},
+			{0, tell("b0", Success()), "CLOSED"},
+			{0, release("b0"), "CLOSED"}, // it was made
+			{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
+			{0, tell("a1", Neutral()), "CLOSED"}, // made and cancelled
+			{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
+		}},
+		{"for key takes no rate of its own", rated("60/1h", 2), []row{
+			{0, of("k", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+			{minute, try("p"), "rate"},
+			{minute, forKey("p", "k", "pk"), "key-probe rate"},
+			{minute, try("q"), "rate"},
+			{minute, try("x"), "D CLOSED rate for 1m0s"},
+			{minute, of("k", release("pk")), "HALF_OPEN failures=1 hint wasted=1"},
+			{minute, try("r"), "rate"},
+		}},
+	})
 }
 
 // A report of a call that was not made gives back the rate, of the destination and of the key, once.
@@ -124,64 +127,6 @@ func TestRateAndBreaker(t *testing.T) {
 		row{3 * minute, of("other", try("b")), "counted rate"},
 		row{3 * minute, forKey("b", "other", "c"), "counted rate"},
 	)
-}
-
-func TestForKeyTakesNoRateOfItsOwn(t *testing.T) {
-	t.Parallel()
-	runRows(t, rated("60/1h", 2),
-		row{0, of("k", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
-		row{minute, try("p"), "rate"},
-		row{minute, forKey("p", "k", "pk"), "key-probe rate"},
-		row{minute, try("q"), "rate"},
-		row{minute, try("x"), "D CLOSED rate for 1m0s"},
-		row{minute, of("k", release("pk")), "HALF_OPEN failures=1 hint wasted=1"},
-		row{minute, try("r"), "rate"},
-	)
-}
-
-// However many ask, and whenever: no more than burst + N calls start in any window.
-func TestRateHoldsInEveryWindow(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		const n, burst = 7, 3
-		per := time.Second
-		h := newHarness(t, rdb, Options{Rate: Rates{{Calls: n, Per: per, Burst: burst}}})
-		random := rand.New(rand.NewPCG(1, 2))
-		var at time.Duration
-		var started []time.Duration
-		for at < 8*per {
-			b := h.instance(fmt.Sprint("worker-", random.IntN(3)))
-			_, err := b.Allow(t.Context())
-			var open *OpenError
-			switch {
-			case err == nil:
-				started = append(started, at)
-			case errors.As(err, &open) && open.Cause == CauseRate && open.RetryAfter > 0:
-			default:
-				t.Fatal(err)
-			}
-			d := time.Duration(random.IntN(40)) * time.Millisecond
-			at += d
-			h.clock.advance(d, d)
-		}
-		most := 0
-		for i := range started {
-			in := 0
-			for _, s := range started[i:] {
-				if s < started[i]+per {
-					in++
-				}
-			}
-			most = max(most, in)
-		}
-		if want := n + burst - 1; most > want {
-			t.Errorf("%d calls within one window, want at most %d", most, want)
-		}
-		if least := 8*n - 1; len(started) < least {
-			t.Errorf("%d calls in 8 windows of %d, want at least %d", len(started), n, least)
-		}
-	})
 }
 
 // A field that is not a limit, such as one of another version, is deleted and refuses no call.

@@ -34,36 +34,30 @@ func TestEndedContextGetsNoLeave(t *testing.T) {
 	})
 }
 
-// One answer that tells of a far-off end does not throttle for as long.
-func TestFarOffWindowEndsWithinADay(t *testing.T) {
+func TestReviewed(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{MaxInFlight: 4, MaxCooldown: time.Hour},
-		row{0, live, "4"},
-		row{0, call(told(5, 8760*time.Hour, 0)), "CLOSED left=5/24h0m0s of 0"},
-		row{0, call(told(5000, minute, 0)), "CLOSED left=4/24h0m0s of 0"},
-	)
-}
-
-func TestRateSurvivesAClockThatGoesBackAndAnotherRate(t *testing.T) {
-	t.Parallel()
-	runRows(t, rated("1/s", 0),
-		row{0, try("a"), "rate"},
-		row{0, jump(-time.Hour), ""},
-		row{second, try("x"), "D CLOSED rate for 1s"}, // how long it is since a is not known
-		row{2 * second, try("b"), "rate"},
-		row{2 * second, try("x"), "D CLOSED rate for 1s"},
-	)
-}
-
-func TestMirrorLostAloneKeepsATrip(t *testing.T) {
-	t.Parallel()
-	runRows(t, Options{},
-		row{0, trip(0), "OPEN until reset manual"},
-		row{0, lose(1), ""},
-		row{0, look, "CLOSED"},
-		row{0, advance, "OPEN until reset manual"},
-		row{0, look, "OPEN until reset manual"},
-	)
+	runRules(t, []rule{
+		// One answer that tells of a far-off end does not throttle for as long.
+		{"far off window ends within a day", Options{MaxInFlight: 4, MaxCooldown: time.Hour}, []row{
+			{0, live, "4"},
+			{0, call(told(5, 8760*time.Hour, 0)), "CLOSED left=5/24h0m0s of 0"},
+			{0, call(told(5000, minute, 0)), "CLOSED left=4/24h0m0s of 0"},
+		}},
+		{"rate survives a clock that goes back and another rate", rated("1/s", 0), []row{
+			{0, try("a"), "rate"},
+			{0, jump(-time.Hour), ""},
+			{second, try("x"), "D CLOSED rate for 1s"}, // how long it is since a is not known
+			{2 * second, try("b"), "rate"},
+			{2 * second, try("x"), "D CLOSED rate for 1s"},
+		}},
+		{"mirror lost alone keeps a trip", Options{}, []row{
+			{0, trip(0), "OPEN until reset manual"},
+			{0, lose(1), ""},
+			{0, look, "CLOSED"},
+			{0, advance, "OPEN until reset manual"},
+			{0, look, "OPEN until reset manual"},
+		}},
+	})
 }
 
 func TestLongestTimesAreNotShort(t *testing.T) {

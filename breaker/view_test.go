@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -141,28 +139,4 @@ func TestChangedIsClosedByEveryChangeAndNothingElse(t *testing.T) {
 	step("an opening", sight(6, aMessage, 4, openFor(time.Minute)), true)
 	step("the same again", sight(6, 5, 5, openFor(time.Minute)), true) // Redis's clock stood still: later
 	step("an old message", sight(5, aMessage, 6, record{}), false)
-}
-
-func TestSilentSubscriptionIsRenewed(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Embedded(t)
-	b := start(t, rdb, Options{Destination: "api", RefreshInterval: time.Hour})
-	awaitSubscribers(t, rdb, "api", 1)
-	var first *redis.PubSub
-	redistest.Eventually(t, "the first subscription", func() bool {
-		first = b.link.pubsub.Load()
-		return first != nil
-	})
-
-	b.link.receivedAt.Store(time.Now().Add(-quiet - time.Second).UnixNano())
-	b.link.checkSubscription(t.Context())
-	redistest.Eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.link.receivedAt.Load())) < quiet })
-	if b.link.pubsub.Load() != first {
-		t.Error("a subscription that answers was renewed")
-	}
-
-	b.link.receivedAt.Store(time.Now().Add(-dead - time.Second).UnixNano())
-	b.link.checkSubscription(t.Context())
-	redistest.Eventually(t, "another subscription", func() bool { return b.link.pubsub.Load() != first })
-	awaitSubscribers(t, rdb, "api", 1)
 }

@@ -23,59 +23,49 @@ func windowed(rate, keyRate string) Options {
 	return o
 }
 
-func TestACallTakesFromAllWindowsOrNone(t *testing.T) {
+func TestWindows(t *testing.T) {
 	t.Parallel()
-	runRows(t, windowed("10/1s:2,6/1m:6", ""),
-		row{0, tries(9, "a"), "2, then D CLOSED rate 10/1s:2 for 100ms"},
-		row{second, tries(9, "b"), "2, then D CLOSED rate 10/1s:2 for 100ms"},
-		row{2 * second, tries(9, "c"), "2, then D CLOSED rate 6/1m:6 for 8s"}, // the longest wait
-		row{10 * second, tries(9, "d"), "1, then D CLOSED rate 6/1m:6 for 10s"},
-		// What the longer window refuses takes nothing of the shorter one.
-		row{30 * second, tries(9, "e"), "2, then D CLOSED rate 6/1m:6 for 10s"},
-	)
-}
-
-// A burst above the calls of a window: what is given back is one call.
-func TestReleaseOfALargeBurst(t *testing.T) {
-	t.Parallel()
-	runRows(t, windowed("10/1s:50", ""),
-		row{0, tries(99, "a"), "50, then D CLOSED rate for 100ms"},
-		row{0, release("a7"), "CLOSED"},
-		row{0, tries(99, "b"), "1, then D CLOSED rate for 100ms"},
-	)
-}
-
-func TestKeysHaveWindowsOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	runRows(t, windowed("10/1s:3", "2/1h:2"),
-		row{0, of("k", tries(9, "a")), "2, then D/k CLOSED rate 2/1h:2 for 30m0s"},
-		row{0, of("l", tries(9, "b")), "1, then D CLOSED rate 10/1s:3 for 100ms"}, // k took none in vain
-		row{second, of("l", try("c")), "key-rate rate"},
-		row{second, of("l", try("x")), "D/l CLOSED rate 2/1h:2 for 29m59s"},
-		row{second, tries(9, "d"), "2, then D CLOSED rate 10/1s:3 for 100ms"},
-		// One that was granted before the key was known.
-		row{2 * second, try("e"), "rate"},
-		row{2 * second, forKey("e", "k", "x"), "D/k CLOSED rate 2/1h:2 for 29m58s"},
-		row{2 * second, forKey("e", "m", "em"), "key-rate rate"},
-		row{2 * second, tries(9, "f"), "2, then D CLOSED rate 10/1s:3 for 100ms"},
-		row{2 * second, of("m", release("em")), "CLOSED"},
-		row{2 * second, of("m", tries(9, "g")), "1, then D CLOSED rate 10/1s:3 for 100ms"},
-		row{3 * second, of("m", tries(9, "h")), "1, then D/m CLOSED rate 2/1h:2 for 29m59s"},
-	)
-}
-
-func TestKeyRateAlone(t *testing.T) {
-	t.Parallel()
-	runRows(t, windowed("", "2/1h"),
-		row{0, try("a"), "permit"},
-		row{0, of("k", try("b")), "key-rate"},
-		row{0, of("k", try("x")), "D/k CLOSED rate 2/1h for 30m0s"},
-		row{0, forKey("a", "k", "x"), "D/k CLOSED rate 2/1h for 30m0s"},
-		row{0, forKey("a", "l", "al"), "key-rate"},
-		row{0, of("l", try("x")), "D/l CLOSED rate 2/1h for 30m0s"},
-		row{0, of("l", release("al")), "CLOSED"},
-		row{0, of("l", try("c")), "key-rate"},
-	)
+	runRules(t, []rule{
+		{"a call takes from all windows or none", windowed("10/1s:2,6/1m:6", ""), []row{
+			{0, tries(9, "a"), "2, then D CLOSED rate 10/1s:2 for 100ms"},
+			{second, tries(9, "b"), "2, then D CLOSED rate 10/1s:2 for 100ms"},
+			{2 * second, tries(9, "c"), "2, then D CLOSED rate 6/1m:6 for 8s"}, // the longest wait
+			{10 * second, tries(9, "d"), "1, then D CLOSED rate 6/1m:6 for 10s"},
+			// What the longer window refuses takes nothing of the shorter one.
+			{30 * second, tries(9, "e"), "2, then D CLOSED rate 6/1m:6 for 10s"},
+		}},
+		// A burst above the calls of a window: what is given back is one call.
+		{"release of a large burst", windowed("10/1s:50", ""), []row{
+			{0, tries(99, "a"), "50, then D CLOSED rate for 100ms"},
+			{0, release("a7"), "CLOSED"},
+			{0, tries(99, "b"), "1, then D CLOSED rate for 100ms"},
+		}},
+		{"keys have windows of their own", windowed("10/1s:3", "2/1h:2"), []row{
+			{0, of("k", tries(9, "a")), "2, then D/k CLOSED rate 2/1h:2 for 30m0s"},
+			{0, of("l", tries(9, "b")), "1, then D CLOSED rate 10/1s:3 for 100ms"}, // k took none in vain
+			{second, of("l", try("c")), "key-rate rate"},
+			{second, of("l", try("x")), "D/l CLOSED rate 2/1h:2 for 29m59s"},
+			{second, tries(9, "d"), "2, then D CLOSED rate 10/1s:3 for 100ms"},
+			// One that was granted before the key was known.
+			{2 * second, try("e"), "rate"},
+			{2 * second, forKey("e", "k", "x"), "D/k CLOSED rate 2/1h:2 for 29m58s"},
+			{2 * second, forKey("e", "m", "em"), "key-rate rate"},
+			{2 * second, tries(9, "f"), "2, then D CLOSED rate 10/1s:3 for 100ms"},
+			{2 * second, of("m", release("em")), "CLOSED"},
+			{2 * second, of("m", tries(9, "g")), "1, then D CLOSED rate 10/1s:3 for 100ms"},
+			{3 * second, of("m", tries(9, "h")), "1, then D/m CLOSED rate 2/1h:2 for 29m59s"},
+		}},
+		{"key rate alone", windowed("", "2/1h"), []row{
+			{0, try("a"), "permit"},
+			{0, of("k", try("b")), "key-rate"},
+			{0, of("k", try("x")), "D/k CLOSED rate 2/1h for 30m0s"},
+			{0, forKey("a", "k", "x"), "D/k CLOSED rate 2/1h for 30m0s"},
+			{0, forKey("a", "l", "al"), "key-rate"},
+			{0, of("l", try("x")), "D/l CLOSED rate 2/1h for 30m0s"},
+			{0, of("l", release("al")), "CLOSED"},
+			{0, of("l", try("c")), "key-rate"},
+		}},
+	})
 }
 
 // A rolling change of one of several windows: what the others count stays.

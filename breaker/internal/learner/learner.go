@@ -33,6 +33,13 @@ const (
 	pollParts     = 8         // probes while a round should have calls are at most such a part of it apart
 )
 
+const (
+	// Late is after how many s a probe is late: no caller asked for it.
+	Late = 2
+	// RefusedPart is the part of a first round that an API refuses at least if its limit, and not demand, made it so long.
+	RefusedPart = 1. / 32
+)
+
 // State is what is known of a limit. It is stored as JSON.
 type State struct {
 	Pace  Pace    `json:"pace,omitzero"`

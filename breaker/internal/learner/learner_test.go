@@ -1,94 +1,9 @@
 package learner
 
 import (
-	"encoding/json"
 	"math"
 	"testing"
-
-	"pgregory.net/rapid"
 )
-
-// Whatever the API answers: no pause is longer than it may be, what is known is stored as it is, and an API that
-// accepts all calls gets them.
-func TestNeverStuck(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		d := &Double{Cooldown: rapid.SampledFrom([]float64{.5, 3, 30, 300}).Draw(rt, "cooldown"), Capacity: 16}
-		now, first := 1e9, 1e9
-		type call struct {
-			sent    float64
-			decides bool
-		}
-		var calls []call
-		most := func() float64 {
-			allowed := max(1, d.Cooldown)
-			if p := d.known.Pace; p.Seen >= 2 {
-				allowed = max(allowed, p.Length, p.Gap())
-			}
-			if d.state != closed && d.meter.Refused >= patientFrom {
-				allowed = max(allowed, patience*(now-first))
-			}
-			return min(allowed, longest) + 1
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"ask": func(rt *rapid.T) {
-				start, decides, wait := d.Ask(now, len(calls))
-				if start {
-					calls = append(calls, call{now, decides})
-				} else if wait > most() {
-					rt.Fatalf("it waits %v s, want at most %v: %+v", wait, most(), d)
-				}
-			},
-			"report": func(rt *rapid.T) {
-				if len(calls) == 0 {
-					return
-				}
-				i := rapid.IntRange(0, len(calls)-1).Draw(rt, "call")
-				c := calls[i]
-				calls = append(calls[:i], calls[i+1:]...)
-				switch rapid.IntRange(0, 6).Draw(rt, "outcome") {
-				case 0:
-					d.Failed(now, c.decides)
-				case 1, 2, 3:
-					d.Refused(now, c.sent, c.decides, len(calls))
-				default:
-					d.Accepted(now, c.sent, c.decides, len(calls))
-				}
-			},
-			"time": func(rt *rapid.T) { now += math.Exp(rapid.Float64Range(-5, 7).Draw(rt, "ln s")) },
-			"": func(rt *rapid.T) {
-				text, err := json.Marshal(d.known)
-				var read State
-				if err == nil {
-					err = json.Unmarshal(text, &read)
-				}
-				if err != nil || read != d.known {
-					rt.Fatalf("%+v is stored as %s: %v", d.known, text, err)
-				}
-			},
-		})
-		for _, c := range calls { // all are lost
-			d.Failed(now, c.decides)
-		}
-		for range 300 { // the API accepts all
-			waited, allowed := 0.0, most()
-			for {
-				start, decides, wait := d.Ask(now, 0)
-				if start {
-					sent := now
-					now += .1
-					d.Accepted(now, sent, decides, 0)
-					break
-				}
-				wait = max(wait, 1e-3)
-				now += wait
-				if waited += wait; waited > 1.01*allowed {
-					rt.Fatalf("no call for %v s, want at most %v: %+v", waited, allowed, d)
-				}
-			}
-		}
-	})
-}
 
 // Each event, in the rounds of an API that accepts 10 calls a minute.
 func TestRounds(t *testing.T) {
