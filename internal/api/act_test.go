@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -160,7 +161,7 @@ func TestBreakers(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	var named []string
-	for _, s := range decode[list[breaker.Status]](t, b.get(t, "/v1/breakers").ok(t, http.StatusOK)).Items {
+	for _, s := range decode[ops.List[breaker.Status]](t, b.get(t, "/v1/breakers").ok(t, http.StatusOK)).Items {
 		named = append(named, s.Name+" "+s.State.String())
 	}
 	if want := []string{"shop OPEN", "shop/alice OPEN", "stock CLOSED"}; !slices.Equal(named, want) {
@@ -168,7 +169,7 @@ func TestBreakers(t *testing.T) {
 	}
 	var paged []string
 	for next, cursor := "", ""; len(paged) == 0 || next != ""; cursor = "&cursor=" + url.QueryEscape(next) {
-		p := decode[page[breaker.Status]](t, b.get(t, "/v1/breakers?limit=1"+cursor).ok(t, http.StatusOK))
+		p := decode[ops.Page[breaker.Status]](t, b.get(t, "/v1/breakers?limit=1"+cursor).ok(t, http.StatusOK))
 		for _, s := range p.Items {
 			paged = append(paged, s.Name+" "+s.State.String())
 		}
@@ -177,17 +178,17 @@ func TestBreakers(t *testing.T) {
 	if !slices.Equal(named, paged) {
 		t.Errorf("in pages %v, want %v", paged, named)
 	}
-	if items := decode[list[breaker.Status]](t, b.get(t, "/v1/breakers?destination=stock").ok(t, http.StatusOK)).Items; len(items) != 1 || items[0].Name != "stock" {
+	if items := decode[ops.List[breaker.Status]](t, b.get(t, "/v1/breakers?destination=stock").ok(t, http.StatusOK)).Items; len(items) != 1 || items[0].Name != "stock" {
 		t.Errorf("of stock: %+v", items)
 	}
 	if s := status(b.post(t, "/v1/breakers/shop/reset", `{"reason":"done"}`)); s.State != breaker.Closed {
 		t.Errorf("%+v", s)
 	}
-	incidents := decode[list[breaker.Incident]](t, b.get(t, "/v1/breakers/shop/incidents").ok(t, http.StatusOK)).Items
+	incidents := decode[ops.List[breaker.Incident]](t, b.get(t, "/v1/breakers/shop/incidents").ok(t, http.StatusOK)).Items
 	if len(incidents) != 1 || incidents[0].Cause != breaker.CauseManual || incidents[0].EndedBy != breaker.CauseReset || incidents[0].Reason != "maintenance" || incidents[0].By != "token:ann" {
 		t.Errorf("incidents %+v", incidents)
 	}
-	events := decode[list[breaker.Event]](t, b.get(t, "/v1/breakers/shop/history?limit=2").ok(t, http.StatusOK)).Items
+	events := decode[ops.List[breaker.Event]](t, b.get(t, "/v1/breakers/shop/history?limit=2").ok(t, http.StatusOK)).Items
 	if len(events) != 2 || events[0].To != breaker.Open || events[1].To != breaker.Closed || events[1].By != "token:ann" {
 		t.Errorf("history %+v", events)
 	}
@@ -224,7 +225,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := func(path string) (names []string, next string) {
-		found := decode[page[breaker.Limits]](t, b.get(t, path).ok(t, http.StatusOK))
+		found := decode[ops.Page[breaker.Limits]](t, b.get(t, path).ok(t, http.StatusOK))
 		for _, l := range found.Items {
 			names = append(names, l.Name)
 		}
@@ -249,7 +250,7 @@ func TestLimits(t *testing.T) {
 	if got := b.post(t, "/v1/limits/shop%2Falice/forget", `{"reason":"wrong"}`).ok(t, http.StatusOK).body; got != `{"name":"shop/alice","declared":[],"announced":[],"concurrency":null,"learned":null}`+"\n" {
 		t.Errorf("forgotten: %s", got)
 	}
-	events := decode[list[breaker.Event]](t, b.get(t, "/v1/breakers/shop%2Falice/history?limit=1").ok(t, http.StatusOK)).Items
+	events := decode[ops.List[breaker.Event]](t, b.get(t, "/v1/breakers/shop%2Falice/history?limit=1").ok(t, http.StatusOK)).Items
 	if len(events) != 1 || events[0].Cause != breaker.CauseForgotten || events[0].By != "token:ann" {
 		t.Errorf("history %+v", events)
 	}
@@ -262,15 +263,15 @@ func TestDestinations(t *testing.T) {
 	b.add(t, "shop", nil, "a", "b")
 	for i, step := range []struct {
 		verb string
-		want PausedDestination
+		want ops.PausedDestination
 	}{
-		{"pause", PausedDestination{"shop", true, true}},
-		{"pause", PausedDestination{"shop", true, false}},
-		{"resume", PausedDestination{"shop", false, true}},
-		{"resume", PausedDestination{"shop", false, false}},
-		{"pause", PausedDestination{"shop", true, true}},
+		{"pause", ops.PausedDestination{Destination: "shop", Paused: true, Changed: true}},
+		{"pause", ops.PausedDestination{Destination: "shop", Paused: true, Changed: false}},
+		{"resume", ops.PausedDestination{Destination: "shop", Paused: false, Changed: true}},
+		{"resume", ops.PausedDestination{Destination: "shop", Paused: false, Changed: false}},
+		{"pause", ops.PausedDestination{Destination: "shop", Paused: true, Changed: true}},
 	} {
-		if got := decode[PausedDestination](t, b.post(t, "/v1/destinations/shop/"+step.verb, ``).ok(t, http.StatusOK)); got != step.want {
+		if got := decode[ops.PausedDestination](t, b.post(t, "/v1/destinations/shop/"+step.verb, ``).ok(t, http.StatusOK)); got != step.want {
 			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
 		}
 	}
@@ -280,14 +281,14 @@ func TestDestinations(t *testing.T) {
 	}
 	b.audited(t, []string{line("pause"), line("pause"), line("resume"), line("resume"), line("pause")})
 	b.post(t, "/v1/destinations/Blog/pause", ``).problem(t, http.StatusUnprocessableEntity)
-	if diff := cmp.Diff([]Destination{{Name: "shop", Paused: true, Backlog: 2}, {Name: "stock"}}, decode[list[Destination]](t, b.get(t, "/v1/destinations").ok(t, http.StatusOK)).Items); diff != "" {
+	if diff := cmp.Diff([]ops.Destination{{Name: "shop", Paused: true, Backlog: 2}, {Name: "stock"}}, decode[ops.List[ops.Destination]](t, b.get(t, "/v1/destinations").ok(t, http.StatusOK)).Items); diff != "" {
 		t.Errorf("destinations (-want +got)\n%s", diff)
 	}
-	stats := decode[list[destinationStats]](t, b.get(t, "/v1/stats").ok(t, http.StatusOK)).Items
+	stats := decode[ops.List[ops.Stats]](t, b.get(t, "/v1/stats").ok(t, http.StatusOK)).Items
 	if len(stats) != 2 || stats[0].Destination != "shop" || stats[0].Counts[jobs.Pending] != 2 || stats[0].Breaker.Name != "shop" || !stats[0].Paused || stats[1].Backlog != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	if stats := decode[list[destinationStats]](t, b.get(t, "/v1/stats?destination=stock").ok(t, http.StatusOK)).Items; len(stats) != 1 || stats[0].Destination != "stock" {
+	if stats := decode[ops.List[ops.Stats]](t, b.get(t, "/v1/stats?destination=stock").ok(t, http.StatusOK)).Items; len(stats) != 1 || stats[0].Destination != "stock" {
 		t.Errorf("stats of stock %+v", stats)
 	}
 	if body := b.get(t, "/v1/workers").ok(t, http.StatusOK).body; strings.TrimSpace(body) != `{"items":[]}` {
@@ -305,7 +306,7 @@ func TestDestinations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	workers := decode[list[Worker]](t, b.get(t, "/v1/workers").ok(t, http.StatusOK)).Items
+	workers := decode[ops.List[Worker]](t, b.get(t, "/v1/workers").ok(t, http.StatusOK)).Items
 	if diff := cmp.Diff(map[string]jobs.UnreachableInfo{"shop": {Since: since, Problem: "no such host"}}, workers[0].Unreachable); diff != "" {
 		t.Errorf("what the worker does not reach (-want +got)\n%s", diff)
 	}

@@ -6,7 +6,6 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,10 +22,10 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -41,8 +40,8 @@ type Options struct {
 	Limits jobs.Limits
 	// Events is the source of GET /v1/events; nil: 503.
 	Events *feed.Hub
-	// Cache of statistics, which a writer beside the API forgets. Default: its own.
-	Cache *Cache
+	// Cache of what is read of all destinations, shared with the dashboard. Default: its own.
+	Cache *ops.Cache
 	// OnAction is called after each request that may have changed something, except enqueues.
 	OnAction func()
 	// Heartbeat is the interval of comments on a stream without events. Default 15 s.
@@ -71,16 +70,15 @@ const (
 
 // api is the API.
 type api struct {
-	rdb       redis.UniversalClient
 	client    *jobs.Client
+	ops       *ops.System
 	limits    jobs.Limits
 	events    *feed.Hub
 	heartbeat time.Duration
 	log       *slog.Logger
 	memory    *memory // of bodies
 	lists     *memory // of lists
-	batches   *batchCounts
-	cache     *Cache
+	cache     *ops.Cache
 	onAction  func()
 
 	mux      *http.ServeMux
@@ -95,15 +93,11 @@ func New(o Options) http.Handler {
 	return a
 }
 
-// breakers is the namespace of the breakers.
-func (a *api) breakers() breaker.Namespace { return breaker.Namespace(a.client.Namespace()) }
-
 // build returns an API with all operations.
 func build(o Options) *api {
 	a := &api{
-		rdb: o.Redis, client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
-		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), batches: newBatchCounts(o.Client), mux: http.NewServeMux(),
-		cache: cmp.Or(o.Cache, &Cache{}), onAction: o.OnAction,
+		client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
+		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), mux: http.NewServeMux(), cache: o.Cache, onAction: o.OnAction,
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144
@@ -114,12 +108,15 @@ func build(o Options) *api {
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
+	if a.cache == nil {
+		a.cache = ops.NewCache(nil)
+	}
+	a.ops = ops.New(ops.Options{Redis: o.Redis, Client: o.Client, Log: a.log, Cache: a.cache})
 	a.huma = humago.New(a.mux, humaConfig())
 	a.enqueueOperations()
 	a.jobOperations()
 	a.actOperations()
 	a.breakerOperations()
-	a.limitOperations()
 	a.destinationOperations()
 	a.eventOperations()
 	a.document = document(a.huma)
@@ -144,9 +141,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:
 	case r.URL.Path == "/v1/jobs":
-		defer a.cache.enqueuedBy(r.Context()) // before the response ends
+		defer a.cache.Wrote(r.Context()) // before the response ends
 	default:
-		defer a.cache.Forget()
 		if a.onAction != nil {
 			defer a.onAction()
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -120,13 +121,13 @@ func TestSchemasAreThoseOfTheValues(t *testing.T) {
 	t.Parallel()
 	schemas := readDocument(t).Components.Schemas
 	for name, value := range map[string]any{
-		"Job":          jobDocument{Job: &jobs.Job{}},
+		"Job":          ops.Job{Job: &jobs.Job{}},
 		"Request":      jobs.Request{},
 		"Retry":        jobs.RetryPolicy{},
 		"Answer":       jobs.Response{},
 		"Waiting":      explain.Waiting{},
 		"HistoryEntry": jobs.HistoryEntry{},
-		"Batch":        batchDocument{BatchStatus: &jobs.BatchStatus{}},
+		"Batch":        ops.Batch{BatchStatus: &jobs.BatchStatus{}},
 		"Breaker":      explain.Breaker{},
 		"Budget":       breaker.Budget{},
 		"Rate":         breaker.RateStatus{},
@@ -136,12 +137,12 @@ func TestSchemasAreThoseOfTheValues(t *testing.T) {
 		"Incident":     breaker.Incident{},
 		"BreakerEvent": breaker.Event{},
 		"Pause":        jobs.Pause{},
-		"Stats":        destinationStats{},
+		"Stats":        ops.Stats{},
 		"Worker":       jobs.WorkerInfo{},
 		"Unreachable":  jobs.UnreachableInfo{},
 		"RefusedAlone": jobs.RefusedAlone{},
-		"PageJob":      page[int]{},
-		"ListWorker":   list[int]{},
+		"PageJob":      ops.Page[int]{},
+		"ListWorker":   ops.List[int]{},
 	} {
 		raw, err := json.Marshal(value)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -92,7 +93,7 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Location", "/v1/jobs/"+job.ID)
 	a.warnUnserved(ctx, w.Header(), job.Destination)
 	if !job.Duplicate { // the caller knows the payload
-		a.writeJSON(ctx, w, http.StatusCreated, jobDocument{Job: job})
+		a.writeJSON(ctx, w, http.StatusCreated, ops.Job{Job: job})
 		return
 	}
 	// The existing job may have another payload.
@@ -100,7 +101,7 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 		a.writeJSON(ctx, w, http.StatusOK, KnownJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: true, Redacted: true})
 		return
 	}
-	a.writeJSON(ctx, w, http.StatusOK, redact(ctx, job))
+	a.writeJSON(ctx, w, http.StatusOK, shownTo(ctx, ops.Job{Job: job}))
 }
 
 const (

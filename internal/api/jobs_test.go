@@ -9,12 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -48,7 +46,7 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("with %s: list %s", scopes, list.body)
 		}
 	}
-	hidden := redact(t.Context(), &jobs.Job{Payload: []byte("1"), Response: &jobs.Response{Body: "hush"}, Output: []byte("1"), Request: jobs.Request{Headers: map[string]string{"a": "b"}}})
+	hidden := shownTo(t.Context(), ops.Job{Job: &jobs.Job{Payload: []byte("1"), Response: &jobs.Response{Body: "hush"}, Output: []byte("1"), Request: jobs.Request{Headers: map[string]string{"a": "b"}}}})
 	if hidden.Payload != nil || hidden.Response != nil || hidden.Output != nil || hidden.Request.Headers != nil || !hidden.Redacted {
 		t.Errorf("nobody in particular sees %+v", hidden)
 	}
@@ -101,7 +99,7 @@ func TestListSaysWhyJobsWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, j := range decode[page[jobAnswer]](t, b.get(t, "/v1/jobs").ok(t, http.StatusOK)).Items {
+	for _, j := range decode[ops.Page[jobAnswer]](t, b.get(t, "/v1/jobs").ok(t, http.StatusOK)).Items {
 		got[j.ID] = "none"
 		if w := j.Waiting; w != nil {
 			got[j.ID] = w.Reason
@@ -112,40 +110,6 @@ func TestListSaysWhyJobsWait(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{"a": "breaker_tripped", "b": "none", "c": "no_worker", "child": "parents"}, got); diff != "" {
 		t.Errorf("waiting (-want +got)\n%s", diff)
-	}
-}
-
-// However many keys' breakers hold the jobs of a page, few are looked at.
-func TestAPageCostsFewLooks(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.redis.ResetStats(t)
-	l := newListReasons(build(Options{Redis: b.rdb, Client: b.client}))
-	for i := range 1000 {
-		key := fmt.Sprint("user-", i%500)
-		w, err := l.of(t.Context(), &jobs.Job{
-			Destination: "shop", Key: key, Status: jobs.Pending, ReasonCode: "held shop/" + key, AvailableAt: time.Now().Add(time.Hour), RescheduleCount: 1,
-		})
-		if err != nil || w == nil {
-			t.Fatalf("%d: %+v, %v", i, w, err)
-		}
-		if i >= mostKeysExplained && i < 500 && w.Reason != explain.Rescheduled && w.Reason != explain.NoWorker {
-			t.Errorf("%d: %+v", i, w)
-		}
-	}
-	for range 1000 {
-		if _, err := l.of(t.Context(), &jobs.Job{Destination: store.CallbacksDestination, Status: jobs.Pending}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stats := b.redis.CommandStats(t)
-	total := int64(0)
-	for _, n := range stats {
-		total += n
-	}
-	// What scripts do is counted, too.
-	if asked := stats["eval"] + stats["evalsha"] + stats["exists"]; asked > mostKeysExplained+10 || total > 200 {
-		t.Errorf("2000 jobs took %v", stats)
 	}
 }
 
@@ -200,7 +164,7 @@ func (b *bench) list(t *testing.T, query string, limit int) []string {
 		if cursor != "" {
 			path += "&cursor=" + url.QueryEscape(cursor)
 		}
-		page := decode[page[jobAnswer]](t, b.get(t, path, "As", "read").ok(t, http.StatusOK))
+		page := decode[ops.Page[jobAnswer]](t, b.get(t, path, "As", "read").ok(t, http.StatusOK))
 		if len(page.Items) > limit {
 			t.Fatalf("a page of %d has %d jobs", limit, len(page.Items))
 		}
@@ -351,13 +315,13 @@ func TestHistoryAndBatch(t *testing.T) {
 	b := newBench(t)
 	b.add(t, "shop", []jobs.Option{jobs.Batch("monday")}, "a", "b")
 	b.post(t, "/v1/jobs/a/cancel", `{"reason":"wrong file"}`).ok(t, http.StatusOK)
-	entries := decode[list[jobs.HistoryEntry]](t, b.get(t, "/v1/jobs/a/history").ok(t, http.StatusOK)).Items
+	entries := decode[ops.List[jobs.HistoryEntry]](t, b.get(t, "/v1/jobs/a/history").ok(t, http.StatusOK)).Items
 	if len(entries) != 2 || entries[0].Event != "created" || entries[1].Event != "cancelled" || entries[1].By != "token:ann" || !strings.Contains(entries[1].Detail, "wrong file") {
 		t.Errorf("%+v", entries)
 	}
 	before := time.Now()
 	want := jobs.BatchStatus{Batch: "monday", Total: 2, Counts: map[jobs.Status]int{jobs.Pending: 1, jobs.Cancelled: 1}, Progress: 0.5}
-	got := decode[batchDocument](t, b.get(t, "/v1/batches/monday").ok(t, http.StatusOK))
+	got := decode[ops.Batch](t, b.get(t, "/v1/batches/monday").ok(t, http.StatusOK))
 	if diff := cmp.Diff(want, *got.BatchStatus); diff != "" || got.CountedAt.Before(before) || time.Since(got.CountedAt) < 0 {
 		t.Errorf("counted at %v, batch (-want +got)\n%s", got.CountedAt, diff)
 	}

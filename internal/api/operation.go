@@ -34,10 +34,8 @@ type operation struct {
 // answer is the response of an operation: JSON with the schema of D.
 type answer[D any] struct{ Body shown[D] }
 
-func answerOf[D any](value any) *answer[D] { return &answer[D]{Body: shown[D]{value}} }
-
-// register adds an operation with the input I.
-func register[I, D any](a *api, o operation, do func(ctx context.Context, in *I) (*answer[D], error)) {
+// register adds an operation with the input I, whose response D describes.
+func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I) (any, error)) {
 	op := a.describe(o)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
@@ -73,7 +71,7 @@ func register[I, D any](a *api, o operation, do func(ctx context.Context, in *I)
 		if err != nil {
 			return nil, a.problem(ctx, where, err)
 		}
-		return out, nil
+		return &answer[D]{Body: shown[D]{out}}, nil
 	})
 }
 

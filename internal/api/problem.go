@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -112,6 +113,9 @@ func problemOfHuma(status int, text string, errs ...error) huma.StatusError {
 	return p
 }
 
+// byLocation orders validation errors.
+func byLocation(a, b ProblemField) int { return strings.Compare(a.Location, b.Location) }
+
 // at is the location of an input: a job, a filter, a path.
 type at string
 
@@ -131,8 +135,11 @@ func (a at) fields(err error) []ProblemField {
 	var (
 		wrong   *jobs.ValidationError
 		unknown *jobs.UnknownDestinationError
+		status  *ops.StatusFilterError
 	)
 	switch {
+	case errors.As(err, &status):
+		return []ProblemField{{Location: a.of("status"), Message: status.Error()}}
 	case errors.As(err, &unknown): // before wrong, which it wraps
 		return []ProblemField{{Location: a.of("destination"), Message: unknownDestination(unknown)}}
 	case errors.As(err, &wrong):

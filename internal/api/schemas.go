@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -40,37 +41,37 @@ func (anyJSON) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
 
 // Job is a job as it stands.
 type Job struct {
-	ID              string          `json:"id" doc:"A UUIDv7 unless it was given." example:"post-7"`
-	Destination     string          `json:"destination" doc:"The API that it is published to." example:"deviantart"`
-	Key             string          `json:"key" doc:"Whose budget it is inside the destination; empty for none." example:"alice"`
-	Status          string          `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, deferred or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
-	Priority        string          `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
-	Payload         anyJSON         `json:"payload" required:"false" doc:"The body of the call, any JSON. Left out of lists; null where redacted."`
-	Request         Request         `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
-	Batch           string          `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
-	After           []string        `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
-	Attempt         int             `json:"attempt" doc:"How many retries were made." example:"0"`
-	Retry           orNull[Retry]   `json:"retry" doc:"How it is called again after failures; null: it is called once."`
-	NextRetryAt     *time.Time      `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
-	RescheduleCount int             `json:"reschedule_count" doc:"How often it was rescheduled; that is not a failure." example:"5"`
-	MaxReschedules  *int            `json:"max_reschedules" doc:"Further reschedules fail it; null: no limit." example:"100"`
-	Cost            int             `json:"cost" doc:"What a call takes of each window of the destination's declared limits." example:"1"`
-	AvailableAt     time.Time       `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
-	CreatedAt       time.Time       `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
-	StartedAt       *time.Time      `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
-	ExpiresAt       *time.Time      `json:"expires_at" doc:"It is not started then or later; null: it never expires." example:"2030-02-01T00:00:00Z"`
-	ExpiredAt       *time.Time      `json:"expired_at" doc:"When it was taken out because it had expired." example:"2030-02-01T00:00:01Z"`
-	CompletedAt     *time.Time      `json:"completed_at" doc:"When the destination had accepted it." example:"2030-01-31T14:35:01Z"`
-	EndedAt         *time.Time      `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
-	Response        orNull[Answer]  `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
-	Output          anyJSON         `json:"output" required:"false" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, and where redacted; left out of lists."`
-	LastError       string          `json:"last_error" doc:"What went wrong last." example:""`
-	Reason          string          `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
-	Worker          string          `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
-	Crashes         int             `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
-	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
-	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now, or that its worker is lost; null if it runs or has ended, and in answers to an enqueue."`
-	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, query, headers, response and output are left out because the token lacks the scope payloads." example:"false"`
+	ID              string                  `json:"id" doc:"A UUIDv7 unless it was given." example:"post-7"`
+	Destination     string                  `json:"destination" doc:"The API that it is published to." example:"deviantart"`
+	Key             string                  `json:"key" doc:"Whose budget it is inside the destination; empty for none." example:"alice"`
+	Status          string                  `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, deferred or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
+	Priority        string                  `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
+	Payload         anyJSON                 `json:"payload" required:"false" doc:"The body of the call, any JSON. Left out of lists; null where redacted."`
+	Request         Request                 `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
+	Batch           string                  `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
+	After           []string                `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
+	Attempt         int                     `json:"attempt" doc:"How many retries were made." example:"0"`
+	Retry           orNull[Retry]           `json:"retry" doc:"How it is called again after failures; null: it is called once."`
+	NextRetryAt     *time.Time              `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
+	RescheduleCount int                     `json:"reschedule_count" doc:"How often it was rescheduled; that is not a failure." example:"5"`
+	MaxReschedules  *int                    `json:"max_reschedules" doc:"Further reschedules fail it; null: no limit." example:"100"`
+	Cost            int                     `json:"cost" doc:"What a call takes of each window of the destination's declared limits." example:"1"`
+	AvailableAt     time.Time               `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
+	CreatedAt       time.Time               `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
+	StartedAt       *time.Time              `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
+	ExpiresAt       *time.Time              `json:"expires_at" doc:"It is not started then or later; null: it never expires." example:"2030-02-01T00:00:00Z"`
+	ExpiredAt       *time.Time              `json:"expired_at" doc:"When it was taken out because it had expired." example:"2030-02-01T00:00:01Z"`
+	CompletedAt     *time.Time              `json:"completed_at" doc:"When the destination had accepted it." example:"2030-01-31T14:35:01Z"`
+	EndedAt         *time.Time              `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
+	Response        orNull[Answer]          `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
+	Output          anyJSON                 `json:"output" required:"false" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, and where redacted; left out of lists."`
+	LastError       string                  `json:"last_error" doc:"What went wrong last." example:""`
+	Reason          string                  `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
+	Worker          string                  `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
+	Crashes         int                     `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
+	Duplicate       bool                    `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
+	Waiting         orNull[explain.Waiting] `json:"waiting" doc:"Why it does not run now, or that its worker is lost; null if it runs or has ended, and in answers to an enqueue."`
+	Redacted        bool                    `json:"redacted,omitempty" doc:"True where payload, query, headers, response and output are left out because the token lacks the scope payloads." example:"false"`
 }
 
 // Request is the part of the call that a job sets for itself.
@@ -91,16 +92,6 @@ type Retry struct {
 	BackoffMultiplier float64  `json:"backoff_multiplier,omitempty" minimum:"1" doc:"Each retry's delay is the one before it times this; 2 unless given." example:"2"`
 	MaxDelaySecs      int      `json:"max_delay_secs,omitempty" minimum:"1" doc:"No delay is longer; 300 unless given. Up to RETRY_MAX_DELAY_LIMIT, 3600 unless configured." example:"300"`
 	RetryOn           []string `json:"retry_on,omitempty" enum:"timeout,failure,explicit" doc:"Which failures are retried; all unless given." example:"[\"timeout\",\"failure\"]"`
-}
-
-// Waiting says why a job does not run now.
-type Waiting struct {
-	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
-	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
-	Until        *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
-	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
-	Ahead        *int       `json:"ahead" doc:"How many jobs are before it in its queue; null if it is in none, or not among the first ones." example:"12"`
-	AheadAtLeast *int       `json:"ahead_at_least" doc:"How many were searched without finding it; else null." example:"10000"`
 }
 
 // NewJob is a job to be enqueued.
@@ -133,17 +124,6 @@ func (ttl) Schema(huma.Registry) *huma.Schema {
 		},
 		Examples: []any{"24h"},
 	}
-}
-
-// Page is a page of a list.
-type Page[D any] struct {
-	Items []D    `json:"items" doc:"What was found."`
-	Next  string `json:"next" doc:"The cursor of the next page, empty after the last one. A page may have fewer items than asked for, even none, and a next one all the same." example:""`
-}
-
-// List is a list that is answered as a whole.
-type List[D any] struct {
-	Items []D `json:"items" doc:"What there is."`
 }
 
 // KnownJob is what a token that may not read is answered where it enqueues an id again.
@@ -275,22 +255,6 @@ type LearnedLimit struct {
 	Concurrency *int       `json:"concurrency" doc:"How many calls may be in flight; null: no such limit was learned." example:"5"`
 	Confidence  float64    `json:"confidence" doc:"How certain it is, from 0 to 1." example:"0.8"`
 	Since       *time.Time `json:"since" doc:"Since when it is known." example:"2030-01-31T14:30:00Z"`
-}
-
-// Destination is one that is known.
-type Destination struct {
-	Name          string       `json:"name" doc:"Its name." example:"deviantart"`
-	WorkersSeenAt *time.Time   `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
-	Paused        bool         `json:"paused" doc:"True while an operator has paused it." example:"false"`
-	Backlog       int          `json:"backlog" doc:"How many of its jobs have not ended." example:"42"`
-	Unreachable   *Unreachable `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
-}
-
-// PausedDestination is what a pause or resume of a destination came to.
-type PausedDestination struct {
-	Destination string `json:"destination" doc:"Its name." example:"deviantart"`
-	Paused      bool   `json:"paused" doc:"True if it is paused now." example:"true"`
-	Changed     bool   `json:"changed" doc:"False if it was so already." example:"true"`
 }
 
 // Stats is what a destination's queues hold.

@@ -22,6 +22,7 @@ import (
 	"github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/internal/keyurl"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/internal/webserver"
@@ -223,7 +224,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 		return nil, fmt.Errorf("app: api: %w", err)
 	}
 	hub := feed.New(o.Redis, o.Client, feed.Options{Logger: o.Logger})
-	cache := &api.Cache{}
+	cache := ops.NewCache(nil)
 	board, err = dashboard.New(dashboard.Options{
 		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, OnAction: cache.Forget,
 	})

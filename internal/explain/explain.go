@@ -57,19 +57,15 @@ const (
 // Waiting is why a job does not run now, or, by its status, only seems to.
 type Waiting struct {
 	// Reason is one of the constants of this package.
-	Reason string `json:"reason"`
-	// Text is one sentence, with times in the local time zone. It contains text of
-	// operators and APIs: the caller removes control characters before printing it.
-	Text string `json:"text"`
-	// Until is when that ends, on Redis's clock; nil if it is not known.
-	Until *time.Time `json:"until"`
-	// Breaker names the breaker that holds the job, "" if none does.
-	Breaker string `json:"breaker"`
-	// Ahead counts the jobs before it in its queue; nil if it is in no queue or was not
-	// searched for: see [Explainer.Place].
-	Ahead *int `json:"ahead"`
-	// AheadAtLeast counts the jobs that a search without result has passed; else nil.
-	AheadAtLeast *int `json:"ahead_at_least"`
+	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
+	// Text contains text of operators and APIs: the caller removes control characters before printing it.
+	Text string `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
+	// Until is on Redis's clock.
+	Until   *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
+	Breaker string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
+	// Ahead and AheadAtLeast are set by [Explainer.Place].
+	Ahead        *int `json:"ahead" doc:"How many jobs are before it in its queue; null if it is in none, or not among the first ones." example:"12"`
+	AheadAtLeast *int `json:"ahead_at_least" doc:"How many were searched without finding it; else null." example:"10000"`
 
 	brief string // see Brief; "" for the words of its Reason
 }

@@ -102,16 +102,17 @@ func JoinStatuses(statuses []jobs.Status) string {
 
 // FilterWords words what a filter selects: "failed jobs of shop".
 func FilterWords(f jobs.Filter) string {
-	text := strings.ReplaceAll(JoinStatuses(f.Statuses), "_", " ")
-	for _, part := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}} {
-		if part[0] == "of " {
-			text += " jobs"
-		}
-		if part[1] != "" {
-			text += " " + part[0] + part[1]
+	var parts []string
+	if len(f.Statuses) > 0 {
+		parts = append(parts, strings.ReplaceAll(JoinStatuses(f.Statuses), "_", " "))
+	}
+	parts = append(parts, "jobs")
+	for _, p := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+p[1])
 		}
 	}
-	return strings.TrimSpace(text)
+	return strings.Join(parts, " ")
 }
 
 // Results are what an act on named jobs came to.

@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -12,11 +13,14 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// KnownBreaker parses the name of a breaker: a destination, or destination/key. The error is that of
-// [breaker.ParseName], or a *jobs.UnknownDestinationError.
+// ErrName is wrapped by the error of a name that no breaker has.
+var ErrName = errors.New("is not the name of a breaker")
+
+// KnownBreaker parses the name of a breaker: a destination, or destination/key. The error wraps ErrName, or is a
+// *jobs.UnknownDestinationError.
 func (s *System) KnownBreaker(ctx context.Context, name string) (destination, key string, err error) {
 	if destination, key, err = breaker.ParseName(name); err != nil {
-		return "", "", err
+		return "", "", fmt.Errorf("%w: %w", ErrName, err)
 	}
 	return destination, key, s.Known(ctx, destination)
 }
@@ -65,17 +69,17 @@ func (s *System) breakersOf(ctx context.Context, destination string) ([]breaker.
 
 // AllBreakers returns the breakers of destinations, each before those of its keys.
 func (s *System) AllBreakers(ctx context.Context, destinations ...string) ([][]breaker.Status, error) {
-	return s.breakers.ListAll(ctx, s.rdb, destinations)
+	return s.breakers().ListAll(ctx, s.rdb, destinations)
 }
 
 // Incidents returns the last incidents of a breaker, the oldest first; limit 0: all that are kept.
 func (s *System) Incidents(ctx context.Context, name string, limit int) (List[breaker.Incident], error) {
-	return listOf(s.breakers.Incidents(ctx, s.rdb, name, limit))
+	return listOf(s.breakers().Incidents(ctx, s.rdb, name, limit))
 }
 
 // Transitions returns the last transitions of a breaker, the oldest first; limit 0: all that are kept.
 func (s *System) Transitions(ctx context.Context, name string, limit int) (List[breaker.Event], error) {
-	return listOf(s.breakers.History(ctx, s.rdb, name, limit))
+	return listOf(s.breakers().History(ctx, s.rdb, name, limit))
 }
 
 // BreakerAct is what an operator does to a breaker.
@@ -98,12 +102,12 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 	attrs := []slog.Attr{span}
 	switch act {
 	case Trip:
-		b, err = s.breakers.Trip(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
+		b, err = s.breakers().Trip(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
 	case Force:
-		b, err = s.breakers.ForceClosed(ctx, s.rdb, name, breaker.ForceOptions{For: length, Reason: why.Reason, By: why.By})
+		b, err = s.breakers().ForceClosed(ctx, s.rdb, name, breaker.ForceOptions{For: length, Reason: why.Reason, By: why.By})
 	case Reset:
 		attrs = nil
-		b, err = s.breakers.Reset(ctx, s.rdb, name, why.By)
+		b, err = s.breakers().Reset(ctx, s.rdb, name, why.By)
 	}
 	s.acted(ctx, string(act)+" breaker", name, err, why.Reason, attrs...)
 	return b, err
@@ -111,7 +115,7 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 
 // Limits reads the limits of a destination or key.
 func (s *System) Limits(ctx context.Context, name string) (breaker.Limits, error) {
-	return s.breakers.Limits(ctx, s.rdb, name)
+	return s.breakers().Limits(ctx, s.rdb, name)
 }
 
 // ListLimits returns a page of the limits of a destination and its keys, or of all known ones for "".
@@ -125,16 +129,16 @@ func (s *System) ListLimits(ctx context.Context, destination, cursor string, lim
 	if err != nil {
 		return page, err
 	}
-	page.Items, page.Next, err = s.breakers.ListLimits(ctx, s.rdb, names, cursor, limit)
+	page.Items, page.Next, err = s.breakers().ListLimits(ctx, s.rdb, names, cursor, limit)
 	if errors.Is(err, breaker.ErrInvalidCursor) {
-		return page, breaker.ErrInvalidCursor
+		return page, ErrCursor
 	}
 	return page, err
 }
 
 // ForgetLimits forgets what was learned and announced of a limit, and returns that.
 func (s *System) ForgetLimits(ctx context.Context, name string, why Why) (breaker.Limits, error) {
-	forgotten, err := s.breakers.ForgetLimits(ctx, s.rdb, name, why.By)
+	forgotten, err := s.breakers().ForgetLimits(ctx, s.rdb, name, why.By)
 	s.acted(ctx, "forget limits", name, err, why.Reason)
 	return forgotten, err
 }

@@ -15,10 +15,10 @@ type clock struct{ t time.Time }
 
 func (h *clock) now() time.Time { return h.t }
 
-type notFound struct{}
+type notFoundError struct{}
 
-func (notFound) Error() string { return "not found" }
-func (notFound) Lasting()      {}
+func (notFoundError) Error() string { return "not found" }
+func (notFoundError) Lasting()      {}
 
 // A value is good for a second, and so is an error; after an error the older value is served with its time, but not
 // in place of a result such as "not found".
@@ -44,7 +44,7 @@ func TestCache(t *testing.T) {
 		{0, func() { value = 3; c.Forget() }, 3, time.Time{}, 4},
 		{time.Second, func() { fail = down }, 3, began.Add(2 * time.Second), 5},
 		{0, func() { c.Forget(); c.Forget() }, 3, began.Add(2 * time.Second), 6},
-		{time.Minute, func() { fail = notFound{} }, 0, time.Time{}, 7},
+		{time.Minute, func() { fail = notFoundError{} }, 0, time.Time{}, 7},
 	} {
 		clock.t = clock.t.Add(step.after)
 		step.set()

@@ -12,6 +12,11 @@ import (
 
 // Workers returns the workers that gave a sign of life in the last 30 seconds, by name.
 func (s *System) Workers(ctx context.Context) (jobs.Workers, error) {
+	return s.client.Workers(ctx)
+}
+
+// workers are those of the last second.
+func (s *System) workers(ctx context.Context) (jobs.Workers, error) {
 	return readAll(ctx, s.cache, "workers", s.client.Workers)
 }
 
@@ -58,7 +63,7 @@ func (s *System) withBreakers(ctx context.Context, found []jobs.DestinationStats
 	if err != nil {
 		return nil, err
 	}
-	workers, err := s.Workers(ctx)
+	workers, err := s.workers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +104,7 @@ func (s *System) Destinations(ctx context.Context) ([]Destination, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers, err := s.Workers(ctx)
+	workers, err := s.workers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +178,7 @@ func (s *System) Targets(ctx context.Context, of []jobs.Destination, workers job
 	for i, list := range lists {
 		own[i] = list[0]
 	}
-	incidents, err := s.breakers.IncidentsAll(ctx, s.rdb, own)
+	incidents, err := s.breakers().IncidentsAll(ctx, s.rdb, own)
 	if err != nil {
 		return nil, err
 	}

@@ -72,14 +72,23 @@ func (s *System) Jobs(ctx context.Context, o jobs.ListOptions) (page Page[Listed
 			return page, err
 		}
 	}
-	page = Page[ListedJob]{Items: make([]ListedJob, len(found.Items)), Next: found.Next}
+	why, err := s.explainAll(ctx, found.Items)
+	page = Page[ListedJob]{Items: make([]ListedJob, len(why)), Next: found.Next}
+	for i, w := range why {
+		page.Items[i].Job = Job{Job: found.Items[i], Waiting: w}
+	}
+	return page, err
+}
+
+// explainAll says why jobs wait, with a bounded number of reads.
+func (s *System) explainAll(ctx context.Context, list []*jobs.Job) ([]*explain.Waiting, error) {
 	explainer, keys := explain.New(s.rdb, s.client), map[string]bool{}
-	for i, j := range found.Items {
-		page.Items[i].Job.Job = j
+	out := make([]*explain.Waiting, len(list))
+	for i, j := range list {
 		if explain.Held(j) {
 			key := j.ReasonCode // names its breaker
 			if !keys[key] && len(keys) == mostKeysExplained {
-				// Beyond them a job is reported as deferred until its time, which is true too.
+				// It is reported as deferred until its time, which is true too.
 				plain := *j
 				plain.Reason, plain.ReasonCode = "", ""
 				j = &plain
@@ -87,11 +96,12 @@ func (s *System) Jobs(ctx context.Context, o jobs.ListOptions) (page Page[Listed
 				keys[key] = true
 			}
 		}
-		if page.Items[i].Waiting, err = explainer.Waiting(ctx, j); err != nil {
-			return page, err
+		var err error
+		if out[i], err = explainer.Waiting(ctx, j); err != nil {
+			return nil, err
 		}
 	}
-	return page, nil
+	return out, nil
 }
 
 // History returns what happened to a job, the oldest first. An unknown one is jobs.ErrNotFound.

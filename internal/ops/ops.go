@@ -28,22 +28,24 @@ type Options struct {
 
 // System is a running system. It is safe for concurrent use.
 type System struct {
-	rdb      redis.UniversalClient
-	client   *jobs.Client
-	breakers breaker.Namespace
-	log      *slog.Logger
-	cache    *Cache
-	batches  *Cache
-	counts   chan struct{} // a semaphore of counts of batches
+	rdb     redis.UniversalClient
+	client  *jobs.Client
+	log     *slog.Logger
+	cache   *Cache
+	batches *Cache
+	counts  chan struct{} // a semaphore of counts of batches
 }
 
 // New returns the system of a client. It sends no command to Redis.
 func New(o Options) *System {
 	return &System{
-		rdb: o.Redis, client: o.Client, breakers: breaker.Namespace(o.Client.Namespace()), log: o.Log, cache: o.Cache,
+		rdb: o.Redis, client: o.Client, log: o.Log, cache: o.Cache,
 		batches: NewCache(nil), counts: make(chan struct{}, countsAtOnce),
 	}
 }
+
+// breakers is the namespace of the breakers.
+func (s *System) breakers() breaker.Namespace { return breaker.Namespace(s.client.Namespace()) }
 
 // Why is the operator that acts, and the reason, which histories show.
 type Why struct{ By, Reason string }
