@@ -85,13 +85,12 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect,
-		Logger:     d.log,
-		Fatal:      func(err error) { stop(err) },
-		Expired:    d.expired,
-		Released:   d.released,
-		Foreign:    d.foreign,
-		Recovered:  d.recovered,
-		Unreadable: d.unreadable,
+		Logger:    d.log,
+		Fatal:     func(err error) { stop(err) },
+		Expired:   d.expired,
+		Released:  d.released,
+		Foreign:   d.foreign,
+		Recovered: d.recovered,
 	})
 	b, err := d.newBreaker(ctx)
 	if err != nil {

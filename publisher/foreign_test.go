@@ -1,6 +1,7 @@
 package publisher_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
@@ -53,5 +56,39 @@ func TestTasksOfOtherProgramsAreLoggedOnceAndCounted(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), line); got != 2 {
 		t.Errorf("%d lines, want 2:\n%s", got, log)
+	}
+}
+
+// A job whose message cannot be read fails and says why, once in the fleet; the others run.
+func TestUnreadableJobsFail(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	broken := b.enqueue(jobs.Key("alice"))
+	m := store.Message{
+		Type: store.TaskType, ID: broken.ID, Queue: b.queue(), Payload: []byte(`{}`), Retry: store.MaxRetry, Timeout: store.TaskTimeout,
+		Headers: map[string]string{"created": "1", "path": "/caf\xe9"},
+	}
+	if err := b.rdb.HSet(t.Context(), store.TaskKey(b.queue(), broken.ID), store.FieldMsg, m.AppendTo(nil)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+			if j.ID == broken.ID {
+				t.Error("it was called")
+			}
+			return nil
+		})
+	}
+	e := b.result(broken.ID)
+	if e.Result != publisher.FailedFinal || e.Job.Key != "alice" || !strings.Contains(e.LastError, "not valid UTF-8") || !strings.Contains(e.LastError, "field 15") {
+		t.Errorf("event %+v", e)
+	}
+	for range 3 {
+		if e := b.result(b.enqueue().ID); e.Result != publisher.Completed {
+			t.Errorf("event %+v", e)
+		}
+	}
+	if len(b.passed) > 0 {
+		t.Errorf("it failed more than once: %+v", b.passed)
 	}
 }

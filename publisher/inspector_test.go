@@ -15,7 +15,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -141,9 +140,9 @@ func TestInspectorReadsJobsInEveryState(t *testing.T) {
 	}
 }
 
-// asynq's own tools list the jobs that run, and cancel one of them, whether asynq started its
-// handler or a goroutine went on with it after another job.
-func TestAsynqSeesAndCancelsWhatRuns(t *testing.T) {
+// asynq's own tools cancel a job that runs, whether asynq started its handler or a goroutine went on with it
+// after another job.
+func TestAsynqCancelsWhatRuns(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	started := make(chan string, 1)
@@ -163,26 +162,7 @@ func TestAsynqSeesAndCancelsWhatRuns(t *testing.T) {
 		return nil
 	}, publisher.Concurrency(1))
 	id := <-started
-
-	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
-	redistest.Eventually(t, "asynq lists the job as running", func() bool {
-		servers, err := inspector.Servers()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range servers {
-			for _, w := range s.ActiveWorkers {
-				if w.TaskID == id {
-					if w.Queue != b.queue() || w.TaskType != store.TaskType || len(w.TaskPayload) == 0 || time.Since(w.Started) > time.Minute || w.Deadline.Before(time.Now()) {
-						t.Errorf("asynq lists %+v", w)
-					}
-					return true
-				}
-			}
-		}
-		return false
-	})
-	if err := inspector.CancelProcessing(id); err != nil {
+	if err := asynq.NewInspectorFromRedisClient(b.rdb).CancelProcessing(id); err != nil {
 		t.Fatal(err)
 	}
 	b.waitStatus(id, jobs.Cancelled)

@@ -77,12 +77,7 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 	s.handlers.Add(1) // asynq may stop waiting for it
 	defer s.handlers.Done()
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	delivery := s.worker.Delivery(queue, id)
-	if delivery == nil {
-		return fmt.Errorf("publisher: job %s is not in flight", id)
-	}
+	delivery := s.worker.Take()
 	var c caller
 	defer c.end()
 	until := time.Now().Add(runFor)

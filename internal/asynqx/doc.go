@@ -10,20 +10,16 @@
 //	                                                     the gate, holds jobs of closed keys;
 //	                                                     asynq's takes one from an open queue,
 //	                                                     and polls
-//	doneCmd, markAsCompleteCmd      Engine.Acknowledge   the handler has settled its jobs: in
-//	                                                     round trips that jobs share with each
-//	                                                     other and with the next fetch, and
+//	doneCmd, markAsCompleteCmd,     none                 the handler has settled its jobs: in
+//	retryCmd, archiveCmd,                                round trips that jobs share with each
+//	requeueCmd                                           other and with the next fetch, and
 //	                                                     repeated until Redis answers
-//	retryCmd, archiveCmd            Engine.Fail          asynq stopped waiting for a handler
-//	retryCmd of the recoverer       Engine.Recover       counts crashes, spreads what comes back
-//	requeueCmd                      Engine.Requeue       keeps the order, and the place of a held
-//	                                                     job
 //	forwardCmd                      none                 the engine moves due jobs by itself, in
 //	                                                     milliseconds of Redis's clock
-//	listLeaseExpiredCmd             Engine.Lapsed        goes by Redis's clock
+//	listLeaseExpiredCmd             Engine.RecoverLapsed goes by Redis's clock, counts crashes,
+//	                                                     spreads what comes back
 //	deleteExpiredCompletedTasksCmd  Engine.Purge         more belongs to a job than its hash
-//	writeServerStateCmd             passed on            with the jobs in flight; its result is
-//	                                                     a heartbeat
+//	writeServerStateCmd             passed on            without tasks; its result is a heartbeat
 //	clearServerStateCmd             passed on
 //	reclaimStateAggregationSetsCmd  passed on            groups are not used
 //
@@ -31,10 +27,11 @@
 // and not sent (Engine.ExtendLeases does it), and the subscription to cancelled tasks is left to
 // the engine's worker.
 //
-// A handler settles its job itself, may run others after it, and then returns nil to asynq, whose
-// done script finds nothing left to do. asynq's retry limits, its archive, which drops all but
-// 10,000 tasks, and its times in whole seconds are not used.
+// A task of asynq's is a call of the Server's handler, not a job: it has a number and no payload. The
+// handler takes a job of the engine, settles it, may run others after it, and then returns nil to
+// asynq. asynq's retry limits, its archive, which drops all but 10,000 tasks, and its times in whole
+// seconds are not used.
 //
-// A contract test compares the SHA-1, KEYS and ARGV of each of these scripts with asynq's
+// A contract test compares the SHA-1 of each of these scripts with asynq's
 // source. An unknown script stops the Server; [CheckVersion] refuses other versions.
 package asynqx

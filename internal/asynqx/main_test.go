@@ -57,16 +57,3 @@ func (w *wire) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	w.mu.Unlock()
 	return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
-
-// sent returns what was sent of one script.
-func (w *wire) sent(script string) []call {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var out []call
-	for _, c := range w.calls {
-		if c.script() == script {
-			out = append(out, c)
-		}
-	}
-	return out
-}

@@ -12,9 +12,7 @@ const (
 	passOn    action = iota + 1
 	heartbeat        // passed on; it writes
 	doDequeue
-	doComplete
-	doRetry
-	doRequeue
+	doNothing // an acknowledgement
 	doForward
 	doJanitor
 	doLapsed
@@ -27,11 +25,11 @@ var asynqScripts = map[string]struct {
 	action action
 }{
 	"a8153319360adc71cdc370107f8ab9786f204765": {"dequeueCmd", doDequeue},
-	"1241eaa1c73409baaf1fea0c08d203a4911bda15": {"doneCmd", doComplete},
-	"117dca952700588e559c7ace20b925096d587974": {"markAsCompleteCmd", doComplete},
-	"65fa409c88198a681c53e0892d8276eca0145694": {"retryCmd", doRetry},
-	"9c3b1eb9947ce2ee5304ac013a0a365ec364fd2d": {"archiveCmd", doRetry},
-	"f34cbfd11d1fc8019af55b50c447fc68eb8b29e5": {"requeueCmd", doRequeue},
+	"1241eaa1c73409baaf1fea0c08d203a4911bda15": {"doneCmd", doNothing},
+	"117dca952700588e559c7ace20b925096d587974": {"markAsCompleteCmd", doNothing},
+	"65fa409c88198a681c53e0892d8276eca0145694": {"retryCmd", doNothing},
+	"9c3b1eb9947ce2ee5304ac013a0a365ec364fd2d": {"archiveCmd", doNothing},
+	"f34cbfd11d1fc8019af55b50c447fc68eb8b29e5": {"requeueCmd", doNothing},
 	"522b1a6ae66fe79ea2f24a9af58798ab71879035": {"forwardCmd", doForward},
 	"49c4326d80c1db9c476da2aa7f4438d03688f82b": {"deleteExpiredCompletedTasksCmd", doJanitor},
 	"16988a462595f6ee317be300951533b004f27f5c": {"listLeaseExpiredCmd", doLapsed},

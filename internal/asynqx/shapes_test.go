@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,188 +19,80 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a plain asynq Server sends, in the positions that this package reads or
-// writes itself.
-func TestShapesOfAsynqsCalls(t *testing.T) {
+// counting is an Engine with so many jobs.
+type counting struct {
+	Engine
+	jobs, recovered, purged, beats atomic.Int32
+}
+
+func (c *counting) Next() bool {
+	if c.jobs.Add(-1) >= 0 {
+		return true
+	}
+	<-time.After(time.Millisecond)
+	return false
+}
+
+func (c *counting) RecoverLapsed()             { c.recovered.Add(1) }
+func (c *counting) Purge(context.Context)      { c.purged.Add(1) }
+func (c *counting) Heartbeat(time.Time, error) { c.beats.Add(1) }
+func (c *counting) Aborted() error             { return nil }
+func (c *counting) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
+// A Server calls its handler once for each job of the engine, whatever the handler returns, and writes
+// nothing but its state to Redis.
+func TestServerRunsTheEnginesJobs(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
-	ctx := context.Background()
-	high, queue := s.queue+":high", s.queue
-	w := &wire{UniversalClient: s.rdb}
-
-	client := asynq.NewClientFromRedisClient(s.rdb)
-	enqueue := func(id string, opts ...asynq.Option) {
-		t.Helper()
-		opts = append([]asynq.Option{asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(math.MaxInt32)}, opts...)
-		if _, err := client.Enqueue(asynq.NewTask("t", []byte(id)), opts...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	enqueue("done")
-	enqueue("kept", asynq.Retention(time.Hour))
-	enqueue("fails")
-	enqueue("exhausted", asynq.MaxRetry(0))
-	enqueue("revoked")
-	enqueue("cut")
-	// What a worker leaves that died a long time ago.
-	enqueue("lost")
-	enqueue("poison", asynq.MaxRetry(0))
-	for _, id := range []string{"lost", "poison"} {
-		s.must(s.rdb.LRem(ctx, store.PendingKey(queue), 1, id).Err())
-		s.must(s.rdb.LPush(ctx, store.ActiveKey(queue), id).Err())
-		s.must(s.rdb.ZAdd(ctx, store.LeaseKey(queue), redis.Z{Score: 1, Member: id}).Err())
-	}
-
-	inCall, goOn := make(chan struct{}), make(chan struct{})
-	defer close(goOn)
-	started := time.Now()
-	server := asynq.NewServerFromRedisClient(w, asynq.Config{
-		Concurrency: 1, Queues: map[string]int{high: 2, queue: 1}, StrictPriority: true,
-		TaskCheckInterval: 5 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond, JanitorInterval: 50 * time.Millisecond,
+	w := &wire{UniversalClient: redistest.Database(t).Client(t)}
+	e := &counting{}
+	e.jobs.Store(20)
+	var calls atomic.Int32
+	server := asynq.NewServerFromRedisClient(New(w, e), asynq.Config{
+		Concurrency: 3, Queues: map[string]int{Queue: 1}, TaskCheckInterval: time.Millisecond, JanitorInterval: 50 * time.Millisecond,
 		ShutdownTimeout: 10 * time.Millisecond, LogLevel: asynq.FatalLevel,
-		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
-		IsFailure:      func(error) bool { return false },
 	})
-	s.must(server.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
-		switch string(task.Payload()) {
-		case "fails", "exhausted":
+	goOn := make(chan struct{})
+	defer close(goOn)
+	s.must(server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		n := calls.Add(1)
+		if len(task.Payload()) != 0 || task.Type() != store.TaskType {
+			t.Errorf("task %s with %q", task.Type(), task.Payload())
+		}
+		switch n {
+		case 5:
 			return errors.New("boom")
-		case "revoked":
-			return asynq.RevokeTask
-		case "cut":
-			close(inCall)
+		case 6:
+			panic("boom")
+		case 20: // does not return until after the shutdown
 			<-goOn
 		}
 		return nil
 	})))
-	<-inCall
-	redistest.Eventually(t, "the janitor and the forwarder have come by", func() bool {
-		return len(w.sent("deleteExpiredCompletedTasksCmd")) > 0 && len(w.sent("forwardCmd")) > 2
+	redistest.Eventually(t, "all have run", func() bool {
+		return calls.Load() == 20 && e.recovered.Load() > 0 && e.purged.Load() > 0 && e.beats.Load() > 0
 	})
+	servers, err := asynq.NewInspectorFromRedisClient(w.UniversalClient).Servers()
+	s.must(err)
+	if len(servers) != 1 || len(servers[0].ActiveWorkers) != 0 {
+		t.Errorf("asynq lists %+v", servers)
+	}
 	server.Shutdown()
-	ended := time.Now()
-
+	var sent []string
 	for _, c := range w.calls {
-		if _, ok := asynqScripts[c.sha]; !ok {
-			t.Errorf("a script that is not known was sent: %s with keys %v", c.sha, c.keys)
+		if !slices.Contains(sent, c.script()) {
+			sent = append(sent, c.script())
 		}
 	}
-	// find returns the call of a script for a job, or the first one for "".
-	find := func(script, id string) call {
-		t.Helper()
-		for _, c := range w.sent(script) {
-			if id == "" || c.args[0] == id {
-				if got := queueOf(c.keys[0]); got != queue && got != high {
-					t.Errorf("%s: queue %q from %s", script, got, c.keys[0])
-				}
-				return c
-			}
-		}
-		t.Errorf("asynq has not sent %s for %q", script, id)
-		t.FailNow()
-		return call{}
+	slices.Sort(sent)
+	if diff := cmp.Diff([]string{"clearServerStateCmd", "reclaimStateAggregationSetsCmd", "writeServerStateCmd"}, sent); diff != "" {
+		t.Errorf("scripts that reach Redis (-want +got):\n%s", diff)
 	}
-	day := started.UTC().Format(time.DateOnly)
-	if next := ended.UTC().Format(time.DateOnly); next != day {
-		t.Log("the day has changed during the test; the names of the counters are those of either day")
-	}
-	key := func(suffix string) string { return "asynq:{" + queue + "}:" + suffix }
-	keys := func(c call, want ...string) {
-		t.Helper()
-		if diff := cmp.Diff(want, c.keys, cmp.Transformer("day", func(k string) string {
-			return strings.ReplaceAll(k, ended.UTC().Format(time.DateOnly), day)
-		})); diff != "" {
-			t.Errorf("%s: keys (-want +sent):\n%s", c.script(), diff)
-		}
-	}
-	unix := func(c call, i int, after time.Duration) {
-		t.Helper()
-		n, ok := c.args[i].(int64)
-		if !ok || n < started.Add(after).Unix() || n > ended.Add(after).Unix() {
-			t.Errorf("%s: ARGV[%d] is %v (%T), want unix seconds %s ahead", c.script(), i+1, c.args[i], c.args[i], after)
-		}
-	}
-	message := func(c call, i int, id, problem string) {
-		t.Helper()
-		b, ok := c.args[i].([]byte)
-		if !ok {
-			t.Fatalf("%s: ARGV[%d] is a %T, want the encoded message", c.script(), i+1, c.args[i])
-		}
-		m, err := store.DecodeMessage(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m.ID != id || m.Queue != queue || m.ErrorMsg != problem {
-			t.Errorf("%s: message of %s in %s with error %q; want %s, %s, %q", c.script(), m.ID, m.Queue, m.ErrorMsg, id, queue, problem)
-		}
-	}
-	const statsTTL = 90 * 24 * time.Hour
-
-	// Dequeue: all queues in order of urgency, again and again.
-	for i, c := range w.sent("dequeueCmd")[:2] {
-		q := []string{high, queue}[i]
-		want := []string{store.PendingKey(q), store.PausedKey(q), store.ActiveKey(q), store.LeaseKey(q)}
-		if diff := cmp.Diff(want, c.keys); diff != "" {
-			t.Errorf("dequeue %d: keys (-want +sent):\n%s", i+1, diff)
-		}
-		unix(c, 0, 30*time.Second)
-		if len(c.args) != 2 || c.args[1] != store.TaskPrefix(q) {
-			t.Errorf("dequeue %d: ARGV %v", i+1, c.args)
-		}
-	}
-
-	c := find("doneCmd", "done")
-	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.TaskKey(queue, "done"), key("processed:"+day), key("processed"))
-	unix(c, 1, statsTTL)
-	find("doneCmd", "revoked") // RevokeTask would delete the record: no outcome of ours uses it
-
-	c = find("markAsCompleteCmd", "kept")
-	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.CompletedKey(queue), store.TaskKey(queue, "kept"), key("processed:"+day), key("processed"))
-	unix(c, 1, statsTTL)
-	unix(c, 2, time.Hour)
-
-	retryKeys := func(id, set string) []string {
-		return []string{
-			store.TaskKey(queue, id), store.ActiveKey(queue), store.LeaseKey(queue), set,
-			key("processed:" + day), key("failed:" + day), key("processed"), key("failed"),
-		}
-	}
-	c = find("retryCmd", "fails")
-	keys(c, retryKeys("fails", store.RetryKey(queue))...)
-	message(c, 1, "fails", "boom")
-	c = find("retryCmd", "lost")
-	keys(c, retryKeys("lost", store.RetryKey(queue))...)
-	message(c, 1, "lost", asynq.ErrLeaseExpired.Error())
-
-	c = find("archiveCmd", "exhausted")
-	keys(c, append(retryKeys("exhausted", key("archived")), store.TaskPrefix(queue))...)
-	message(c, 1, "exhausted", "boom")
-	message(find("archiveCmd", "poison"), 1, "poison", asynq.ErrLeaseExpired.Error())
-
-	c = find("requeueCmd", "cut")
-	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.PendingKey(queue), store.TaskKey(queue, "cut"))
-	if len(c.args) != 1 {
-		t.Errorf("requeue: ARGV %v", c.args)
-	}
-
-	// Forward: scheduled before retry, for each queue.
-	first := map[string]string{}
-	for _, c := range w.sent("forwardCmd") {
-		if q := queueOf(c.keys[0]); first[q] == "" {
-			first[q] = c.keys[0]
-		}
-	}
-	if diff := cmp.Diff(map[string]string{high: store.ScheduledKey(high), queue: store.ScheduledKey(queue)}, first); diff != "" {
-		t.Errorf("the first set that is forwarded, by queue (-want +sent):\n%s", diff)
-	}
-
-	c = find("deleteExpiredCompletedTasksCmd", "")
-	if c.keys[0] != store.CompletedKey(queueOf(c.keys[0])) {
-		t.Errorf("janitor: keys %v", c.keys)
-	}
-	c = find("listLeaseExpiredCmd", "")
-	if c.keys[0] != store.LeaseKey(queueOf(c.keys[0])) {
-		t.Errorf("recoverer: keys %v", c.keys)
+	keys := w.UniversalClient.Keys(t.Context(), "*").Val()
+	if slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(key, "{"+Queue+"}") }) {
+		t.Errorf("the queue that stands for all has keys: %v", keys)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // completion is a job to be completed.
 type completion struct {
 	queue, id string
-	delivery  *Delivery // nil if the job is not in flight
+	delivery  *Delivery
 	response  *store.Response
 	output    string
 	reason    store.Reason
@@ -83,48 +83,17 @@ func (k *committer) run() {
 	}
 }
 
-// Acknowledge applies the outcome that was decided for a job in flight; false without one.
-// It repeats the call until it succeeds or ctx ends: what was not applied by then stays in
-// flight until applyReturned applies it. An error would be the same at each repetition.
-func (e *Engine) Acknowledge(ctx context.Context, id string) (decided bool, err error) {
-	d := e.flight.get(id)
-	if d == nil || d.decided() == nil {
-		return false, nil
-	}
-	over, err := e.apply(ctx, d)
-	if over {
-		e.flight.remove(d)
-	}
-	return true, err
-}
-
-// Fail fails a job in flight without a decided outcome.
-func (e *Engine) Fail(ctx context.Context, queue, id, problem string) error {
-	_, err := e.applyUndecided(ctx, queue, id, "", store.Outcome{Kind: store.KindFail, Error: problem})
-	return err
-}
-
-// Requeue puts a job in flight whose handler has not returned back to the head of its queue,
-// without counting the run.
-func (e *Engine) Requeue(ctx context.Context, queue, id string) error {
-	d := e.flight.get(id)
-	if d == nil {
-		return nil
-	}
-	defer e.flight.remove(d)
-	_, err := e.applyUndecided(ctx, queue, id, d.run, store.Outcome{Kind: store.KindRequeue})
-	return err
-}
-
-// requeueUndecided puts back the jobs whose handlers do not return at the end of a shutdown.
+// requeueUndecided puts the jobs whose handlers do not return at the end of a shutdown back to the
+// heads of their queues, without counting the run.
 func (e *Engine) requeueUndecided() {
 	for _, d := range e.flight.all() {
 		if d.decided() != nil {
 			continue
 		}
-		if err := e.Requeue(e.hard, d.Queue, d.ID); err != nil {
+		if _, err := e.applyUndecided(e.hard, d.Queue, d.ID, d.run, store.Outcome{Kind: store.KindRequeue}); err != nil {
 			e.health.failed(err)
 		}
+		e.flight.remove(d)
 	}
 }
 
@@ -137,48 +106,44 @@ func (e *Engine) applyUndecided(ctx context.Context, queue, id, run string, o st
 	return a, err
 }
 
-// recordCompletion repeats the call until it succeeds or ctx ends.
-func (e *Engine) recordCompletion(ctx context.Context, a *completion) error {
-	err := e.repeat(ctx, func() error { return a.delivery.tried(e.acks.do(a)) })
-	if err == nil && a.result == store.CompletedParent {
-		e.releaseChildren(a.queue)
-	}
-	return err
-}
+// errUndecided fails a job whose handler has returned without an outcome.
+var errUndecided = errors.New("its handler ended without an outcome")
 
-// apply applies the decided outcome of a job in flight, and reports whether the job is over: the
-// caller takes it out of flight then. If ctx ends before, the job stays in flight for
-// applyReturned. Only permanent errors are returned.
-func (e *Engine) apply(ctx context.Context, d *Delivery) (over bool, err error) {
-	if !d.beginAck() {
-		return false, nil
-	}
-	o, s := d.decided(), store.Applied{}
-	recorded := false
+// settle applies the outcome of a job whose handler has returned. It repeats the call until Redis has
+// recorded the outcome, refuses it for good, or Abort, and reports whether the job is over: the caller
+// takes it out of flight then.
+func (e *Engine) settle(d *Delivery) (over bool) {
+	o := d.beginAck()
+	s := store.Applied{}
+	var err error
 	if o.Kind == store.KindComplete {
 		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response, output: o.Output, reason: o.Reason}
-		err = e.recordCompletion(ctx, a)
-		recorded = err == nil
-		if recorded && a.result != store.CompletedGone {
-			s.Kind = store.KindComplete
+		err = e.repeat(e.hard, func() error { return d.tried(e.acks.do(a)) })
+		if err == nil {
+			defer e.recorded.Add(-1) // after applied
+			if a.result != store.CompletedGone {
+				s.Kind = store.KindComplete
+			}
+			if a.result == store.CompletedParent {
+				e.releaseChildren(a.queue)
+			}
 		}
 	} else {
-		err = e.repeat(ctx, func() (err error) {
-			s, err = e.applyOutcome(ctx, d.Queue, d.ID, d.run, *o)
+		err = e.repeat(e.hard, func() (err error) {
+			s, err = e.applyOutcome(e.hard, d.Queue, d.ID, d.run, o)
 			return d.tried(err)
 		})
 	}
-	if err != nil && !final(err) {
-		d.endAck()
-		return false, nil
+	if err != nil {
+		if !final(err) {
+			return false // aborted
+		}
+		e.health.failed(err)
 	}
 	if d.applied != nil {
 		d.applied(s)
 	}
-	if recorded {
-		e.recorded.Add(-1)
-	}
-	return true, err
+	return true
 }
 
 // flushCompletions sends the completions of each queue in one call and, in the same round
@@ -216,9 +181,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 		for i, a := range as {
 			if err == nil {
 				a.result = results[i]
-				if a.delivery != nil {
-					e.recorded.Add(1)
-				}
+				e.recorded.Add(1)
 			}
 			a.done <- err
 		}

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,9 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hibiken/asynq"
-
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
@@ -91,9 +87,7 @@ func TestCompletionsShareCalls(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
 		wg.Go(func() {
-			if err := asDone(context.Background(), c, s.queue, id); err != nil {
-				t.Errorf("%s: %v", id, err)
-			}
+			asDone(c, s.queue, id)
 		})
 	}
 	wg.Wait()
@@ -131,9 +125,7 @@ func TestCompletionsOfSeveralQueues(t *testing.T) {
 	var wg sync.WaitGroup
 	for id, s := range map[string]*testQueue{"a": high, "b": high, "c": low, "d": low} {
 		wg.Go(func() {
-			if err := asDone(context.Background(), c, s.queue, id); err != nil {
-				t.Error(err)
-			}
+			asDone(c, s.queue, id)
 		})
 	}
 	wg.Wait()
@@ -164,10 +156,7 @@ func TestRefusedCompletionReachesAll(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			var reply refusal
-			if err := asDone(context.Background(), c, "q", id); !errors.As(err, &reply) || reply != "WRONGTYPE of a test" {
-				t.Errorf("%s: %v", id, err)
-			}
+			asDone(c, "q", id)
 		})
 	}
 	wg.Wait()
@@ -189,27 +178,10 @@ func TestRefusedCompletionReachesAll(t *testing.T) {
 	}
 }
 
-// An acknowledgement is repeated while the lease lives, less and less often.
-func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
+// An acknowledgement is repeated until the worker is told to stop, less and less often.
+func TestAcknowledgementsAreRepeated(t *testing.T) {
 	t.Parallel()
-	message := (&store.Message{ID: "a", Queue: "q", ErrorMsg: "boom"}).AppendTo(nil)
-	for _, tc := range []struct {
-		name string
-		ack  func(ctx context.Context, c *Engine) error
-	}{
-		{"complete", func(ctx context.Context, c *Engine) error {
-			return c.recordCompletion(ctx, &completion{queue: "q", id: "a"})
-		}},
-		{"retry", func(ctx context.Context, c *Engine) error {
-			return asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey("q", "a")}, "a", message).Err()
-		}},
-		{"archive", func(ctx context.Context, c *Engine) error {
-			return asServer(c).EvalSha(ctx, asynqx.SHA("archiveCmd"), []string{store.TaskKey("q", "a")}, "a", message).Err()
-		}},
-		{"requeue", func(ctx context.Context, c *Engine) error {
-			return asServer(c).EvalSha(ctx, asynqx.SHA("requeueCmd"), []string{store.ActiveKey("q")}, "a").Err()
-		}},
-	} {
+	for _, kind := range []store.Kind{store.KindComplete, store.KindRetry} {
 		for problem, want := range map[error]int{
 			errGone:                              14, // at 0, 50, 150, 350, 750, 1550 ms, then every second
 			refusal("LOADING from disk"):         14,
@@ -219,21 +191,22 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 			refusal("MOVED 1 127.0.0.1:1"):       14,
 			refusal("ERR max number of clients"): 14,
 		} {
-			t.Run(tc.name+"/"+problem.Error(), func(t *testing.T) {
+			t.Run(string(kind)+"/"+problem.Error(), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, problem) }}
 					c := New(w, Options{Queues: []string{"q"}})
-					c.flight.add(&Delivery{Queue: "q", ID: "a"})
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					if err := tc.ack(ctx, c); !errors.Is(err, problem) {
-						t.Errorf("error %v, want %v", err, problem)
+					d := &Delivery{Queue: "q", ID: "a"}
+					c.flight.add(d)
+					d.Decide(store.Outcome{Kind: kind}, nil)
+					time.AfterFunc(10*time.Second, c.Abort)
+					if over := c.settle(d); over != (want == 1) {
+						t.Errorf("over %t", over)
 					}
 					if got := len(w.calls); got != want {
 						t.Errorf("%d calls in 10 s, want %d", got, want)
 					}
-					c.cancel()
+					c.Abort()
 				})
 			})
 		}
@@ -263,7 +236,7 @@ func TestCompletionAfterAnOutage(t *testing.T) {
 	c.flight.add(d)
 	var settled []store.Applied
 	d.Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201, Body: "ok"}}, func(s store.Applied) { settled = append(settled, s) })
-	s.must(asDone(context.Background(), c, s.queue, "a"))
+	asDone(c, s.queue, "a")
 	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
@@ -293,7 +266,7 @@ func TestCompleteLate(t *testing.T) {
 	c.flight.add(d)
 	d.Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 200}}, nil)
 	day := time.Now().UTC().Format(time.DateOnly)
-	c.applyReturned(time.Now().Add(2 * ackWithin))
+	settleDecided(c)
 	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
@@ -309,104 +282,51 @@ func TestCompleteLate(t *testing.T) {
 	}
 }
 
-// What becomes of a job that asynq gives back: what its handler decided, or, if
-// it did not, what asynq says.
-func TestRetryCarriesOut(t *testing.T) {
+// A job whose lease has lapsed comes back after a while, also if its worker lives and still runs it.
+func TestRecover(t *testing.T) {
 	t.Parallel()
 	const spread = 10 * time.Second
-	for _, tc := range []struct {
-		name    string
-		inHand  bool
-		decided *store.Outcome
-		problem string // asynq's
-		want    map[string]string
-		fields  map[string]string // without times
-		left    int               // in hand
-		told    []store.Kind      // Recovered
-	}{
-		{
-			name: "decided", inHand: true, decided: &store.Outcome{Kind: store.KindFail, Error: "boom"}, problem: "not completed",
-			want: map[string]string{"failed": "a", "a": "failed"}, fields: map[string]string{"state": "failed", "last_error": "boom"},
-		},
-		{
-			// The lease was lost, so that asynq did not acknowledge; its
-			// recoverer finds the job.
-			name: "decided, acknowledged by the recoverer", inHand: true, decided: &store.Outcome{Kind: store.KindReschedule, Reason: "later"}, problem: asynq.ErrLeaseExpired.Error(),
-			want: map[string]string{"pending": "a", "a": "pending"}, fields: map[string]string{"state": "pending", "reschedules": "1", "reason": "later"},
-		},
-		{
-			name: "its worker died", problem: asynq.ErrLeaseExpired.Error(),
-			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "worker_lost"},
-			told:   []store.Kind{store.KindRecover},
-		},
-		{
-			name: "this worker outlived the lease and still runs it", inHand: true, problem: asynq.ErrLeaseExpired.Error(),
-			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "worker_lost"},
-			left:   1, told: []store.Kind{store.KindRecover},
-		},
-		{
-			name: "asynq's deadline has passed", inHand: true, problem: "context deadline exceeded",
-			want: map[string]string{"failed": "a", "a": "failed"}, fields: map[string]string{"state": "failed", "last_error": "context deadline exceeded"},
-			left: 1,
-		},
-	} {
-		for _, script := range []string{"retryCmd", "archiveCmd"} {
-			t.Run(tc.name+"/"+script, func(t *testing.T) {
-				t.Parallel()
-				s := realQueue(t)
-				ctx := context.Background()
-				var told []store.Kind
-				c := New(s.rdb, Options{
-					Queues: []string{s.queue}, Concurrency: 1, RecoverSpread: spread,
-					Recovered: func(msg *store.Message, st store.Applied) {
-						if msg.ID != "a" || msg.Queue != s.queue || st.Count != 1 || st.Error != "" {
-							t.Errorf("told of %s in %s: %+v", msg.ID, msg.Queue, st)
-						}
-						told = append(told, st.Kind)
-					},
-				})
-				defer c.CloseGate(ctx)
-				s.active("a")
-				var settled []store.Kind
-				if tc.inHand {
-					d := &Delivery{Queue: s.queue, ID: "a", started: time.Now()}
-					c.flight.add(d)
-					if tc.decided != nil {
-						d.Decide(*tc.decided, func(a store.Applied) { settled = append(settled, a.Kind) })
+	for _, lives := range []bool{false, true} {
+		t.Run(fmt.Sprint("its worker lives ", lives), func(t *testing.T) {
+			t.Parallel()
+			s := realQueue(t)
+			ctx := context.Background()
+			var told []store.Kind
+			c := New(s.rdb, Options{
+				Queues: []string{s.queue}, Concurrency: 1, RecoverSpread: spread,
+				Recovered: func(msg *store.Message, st store.Applied) {
+					if msg.ID != "a" || msg.Queue != s.queue || st.Count != 1 || st.Error != "" {
+						t.Errorf("told of %s in %s: %+v", msg.ID, msg.Queue, st)
 					}
-				}
-				if tc.problem == asynq.ErrLeaseExpired.Error() {
-					s.must(s.rdb.ZAdd(ctx, store.LeaseKey(s.queue), redis.Z{Score: 1, Member: "a"}).Err())
-				}
-				msg := (&store.Message{Type: store.TaskType, ID: "a", Queue: s.queue, ErrorMsg: tc.problem}).AppendTo(nil)
-				before := s.now()
-				s.must(asServer(c).EvalSha(ctx, asynqx.SHA(script), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", msg).Err())
-				if diff := cmp.Diff(tc.want, s.look()); diff != "" {
-					t.Errorf("afterwards (-want +got):\n%s", diff)
-				}
-				fields := s.fields("a")
-				if tc.told != nil {
-					s.between("available_at", fields[store.FieldAvailableAt], before, s.now().Add(spread))
-				}
-				for _, at := range []string{store.FieldAvailableAt, store.FieldEndedAt, store.FieldPendingSince} {
-					delete(fields, at)
-				}
-				if diff := cmp.Diff(tc.fields, fields); diff != "" {
-					t.Errorf("record (-want +got):\n%s", diff)
-				}
-				if c.CountInFlight() != tc.left {
-					t.Errorf("%d in hand, want %d", c.CountInFlight(), tc.left)
-				}
-				if diff := cmp.Diff(tc.told, told); diff != "" {
-					t.Errorf("recovered (-want +told):\n%s", diff)
-				}
-				if tc.decided != nil && (len(settled) != 1 || settled[0] != tc.decided.Kind) {
-					t.Errorf("the outcome was told %v", settled)
-				}
+					told = append(told, st.Kind)
+				},
 			})
-		}
+			defer c.CloseGate(ctx)
+			s.active("a")
+			left := 0
+			if lives {
+				c.flight.add(&Delivery{Queue: s.queue, ID: "a"})
+				left = 1
+			}
+			s.lease("a", time.Unix(1, 0))
+			before := s.now()
+			s.asLost(c, "a")
+			if diff := cmp.Diff(map[string]string{"scheduled": "a", "a": "scheduled"}, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			fields := s.fields("a")
+			s.between("available_at", fields[store.FieldAvailableAt], before, s.now().Add(spread))
+			delete(fields, store.FieldAvailableAt)
+			if diff := cmp.Diff(map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "worker_lost"}, fields); diff != "" {
+				t.Errorf("record (-want +got):\n%s", diff)
+			}
+			if c.CountInFlight() != left {
+				t.Errorf("%d in hand, want %d", c.CountInFlight(), left)
+			}
+			if diff := cmp.Diff([]store.Kind{store.KindRecover}, told); diff != "" {
+				t.Errorf("recovered (-want +told):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -437,13 +357,12 @@ func TestRecoveredJobsAreSpread(t *testing.T) {
 	}
 }
 
-// asynq's recoverer has no deadline, and its Server's shutdown waits for it.
+// A recovery that Redis does not answer does not hold up a shutdown.
 func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
 	t.Parallel()
 	recoverOne := func(c *Engine) time.Duration {
 		started := time.Now()
-		msg := (&store.Message{ID: "a", Queue: "q", ErrorMsg: asynq.ErrLeaseExpired.Error()}).AppendTo(nil)
-		_ = asServer(c).EvalSha(context.Background(), asynqx.SHA("retryCmd"), []string{store.TaskKey("q", "a")}, "a", msg)
+		c.Recover("q", store.Lapsed{RunOf: store.RunOf{ID: "a"}})
 		return time.Since(started)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -464,52 +383,8 @@ func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
 	})
 }
 
-// A message that cannot be decoded is refused, not lost: it stays in hand until
-// somebody looks.
-func TestRetryOfGarbage(t *testing.T) {
-	t.Parallel()
-	s := realQueue(t)
-	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
-	defer c.CloseGate(context.Background())
-	s.active("a")
-	for _, garbage := range []any{[]byte{0xff}, nil, "text"} {
-		if err := asServer(c).EvalSha(context.Background(), asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a")}, "a", garbage).Err(); err == nil {
-			t.Errorf("%v was accepted", garbage)
-		}
-	}
-	if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
-		t.Errorf("afterwards (-want +got):\n%s", diff)
-	}
-}
-
-// An acknowledgement that comes after a stall, when the job was settled without it,
-// takes it from nobody: neither from another worker, nor from a later run of this one.
-func TestAcknowledgementOfASettledJob(t *testing.T) {
-	t.Parallel()
-	for _, same := range []bool{false, true} {
-		t.Run(fmt.Sprintf("same worker %t", same), func(t *testing.T) {
-			t.Parallel()
-			s := realQueue(t)
-			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
-			defer c.CloseGate(context.Background())
-			s.pending("a")
-			asDequeue(t, c, s.queue)
-			c.Delivery("a").Decide(store.Outcome{Kind: store.KindReschedule}, nil)
-			c.applyReturned(time.Now().Add(2 * ackWithin))
-			if same {
-				asDequeue(t, c, s.queue)
-			} else if got := fetchIDs(s, 1); len(got) != 1 {
-				t.Fatalf("took %v", got)
-			}
-			s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("doneCmd"), []string{store.TaskKey(s.queue, "a")}, "a").Err())
-			if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
-				t.Errorf("afterwards (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestRequeue(t *testing.T) {
+// A job whose handler does not return goes back to the head of its queue.
+func TestRequeueUndecided(t *testing.T) {
 	t.Parallel()
 	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
@@ -517,43 +392,11 @@ func TestRequeue(t *testing.T) {
 	s.pending("waiting")
 	s.active("a")
 	c.flight.add(&Delivery{Queue: s.queue, ID: "a"})
-	s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("requeueCmd"),
-		[]string{store.ActiveKey(s.queue), store.LeaseKey(s.queue), store.PendingKey(s.queue), store.TaskKey(s.queue, "a")}, "a").Err())
+	c.requeueUndecided()
 	if diff := cmp.Diff(map[string]string{"pending": "a waiting", "a": "pending", "waiting": "pending"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
 	if c.CountInFlight() != 0 {
 		t.Error("it is still in hand")
-	}
-}
-
-// A delivery whose handler has returned and that asynq never acknowledged is
-// dropped after a while, so that its slot is free, and not before Redis knows.
-func TestForgottenDeliveries(t *testing.T) {
-	t.Parallel()
-	var problem error
-	w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult([]any{"gone", int64(0), int64(0), int64(0)}, problem) }}
-	c := New(w, Options{Queues: []string{"q"}, Concurrency: 2})
-	defer c.cancel()
-	returned, running := &Delivery{ID: "returned"}, &Delivery{ID: "running"}
-	c.flight.add(returned)
-	c.flight.add(running)
-	returned.Decide(store.Outcome{Kind: store.KindFail}, nil)
-	if got := c.free(); got != 1 {
-		t.Errorf("asynq has a slot, so that at least one may be fetched; free is %d", got)
-	}
-	c.applyReturned(time.Now())
-	if got := c.CountInFlight(); got != 2 {
-		t.Errorf("%d in hand at once, want 2: asynq may still acknowledge", got)
-	}
-	problem = errGone
-	c.applyReturned(time.Now().Add(2 * ackWithin))
-	if got := c.CountInFlight(); got != 2 {
-		t.Errorf("%d in hand without Redis, want 2", got)
-	}
-	problem = nil
-	c.applyReturned(time.Now().Add(2 * ackWithin))
-	if c.CountInFlight() != 1 || c.Delivery("running") == nil {
-		t.Errorf("%d in hand, want the running one only", c.CountInFlight())
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hibiken/asynq"
 )
 
 // Word of a cancel cuts the call that runs, or keeps it from being made.
@@ -89,7 +88,7 @@ func TestHeartbeatFindsRequests(t *testing.T) {
 			s.pending("cancelled", "paused", "untouched")
 			var cuts []string
 			for range 3 {
-				id := asDequeue(t, c, s.queue)
+				id := asDequeue(t, c)
 				c.Delivery(id).OnCancel(func() { cuts = append(cuts, id) })
 			}
 			c.waiting.Store(closed == "gate closed")
@@ -108,7 +107,7 @@ func TestHeartbeatFindsRequests(t *testing.T) {
 			}
 			// What is left over is cleaned away: of jobs that have ended, that are
 			// not in hand, that nothing is asked of any more, or that are gone.
-			s.must(asDone(ctx, c, s.queue, "cancelled"))
+			asDone(c, s.queue, "cancelled")
 			s.pending("p")
 			s.must(s.rdb.SAdd(ctx, store.ActionsKey(s.queue), "p", "untouched", "gone").Err())
 			asForward(t, c, s.queue)
@@ -125,7 +124,7 @@ func TestHeartbeatLeavesRequestsOfOthers(t *testing.T) {
 	s := realQueue(t)
 	c := s.client()
 	s.pending("mine")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	s.active("theirs")
 	s.act(store.Cancel, store.Asked, "theirs")
 	for range manyBeats {
@@ -157,10 +156,8 @@ func TestServerCutsACancelledCall(t *testing.T) {
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Worker: "host:1"})
 	defer c.Finish()
 	inCall := make(chan struct{})
-	stop := runServer(t, c, func(ctx context.Context, _ *asynq.Task) error {
-		id, _ := asynq.GetTaskID(ctx)
-		d := c.Delivery(id)
-		call, cut := context.WithCancel(ctx)
+	stop := runServer(t, c, func(d *Delivery) {
+		call, cut := context.WithCancel(context.Background())
 		defer cut()
 		if !d.OnCancel(cut) {
 			t.Error("cancelled before it began")
@@ -172,7 +169,6 @@ func TestServerCutsACancelledCall(t *testing.T) {
 		case <-time.After(time.Minute):
 			d.Decide(store.Outcome{Kind: store.KindFail, Error: "not cut"}, nil)
 		}
-		return context.Canceled
 	})
 	s.pending("a")
 	<-inCall

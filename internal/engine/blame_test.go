@@ -56,14 +56,14 @@ func (f *fleet) live(killed bool) bool {
 	}
 	for _, d := range w.buffer {
 		if !died || killed && !f.poison[d.ID] && f.random.IntN(2) == 0 {
-			f.must(asDone(ctx, w, f.queue, d.ID))
+			asDone(w, f.queue, d.ID)
 		}
 	}
 	lost, err := f.rdb.LRange(ctx, store.ActiveKey(f.queue), 0, -1).Result()
 	f.must(err)
 	for _, id := range lost {
 		f.lease(id, time.Unix(1, 0))
-		f.must(f.recoverer.Recover(ctx, f.queue, id, &store.Message{ID: id}))
+		f.asLost(f.recoverer, id)
 	}
 	return len(w.buffer)+passed.dropped > 0
 }

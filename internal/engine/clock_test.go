@@ -43,7 +43,7 @@ func TestClockGoesBack(t *testing.T) {
 	c := s.client()
 	s.pending("active", "retried", "rescheduled")
 	for _, id := range []string{"active", "retried", "rescheduled"} {
-		if got := asDequeue(t, c, s.queue); got != id {
+		if got := asDequeue(t, c); got != id {
 			t.Fatalf("fetched %q, want %s", got, id)
 		}
 	}
@@ -104,18 +104,18 @@ func TestDeathBeforeTheClockGoesBack(t *testing.T) {
 	s, clock := steppedQueue(t)
 	s.pending("a")
 	victim, other := s.client(), s.client()
-	if got := asDequeue(t, victim, s.queue); got != "a" {
+	if got := asDequeue(t, victim); got != "a" {
 		t.Fatalf("fetched %q", got)
 	}
 	clock.Step(-time.Hour)
-	if n := asRecoverer(t, other, s.queue, 0); n != 0 {
+	if n := asRecoverer(other); n != 0 {
 		t.Errorf("%d jobs are recovered at once", n)
 	}
 	if got := s.leaseOf("a"); got > store.Lease+time.Second {
 		t.Errorf("its lease ends in %s", got)
 	}
 	clock.Step(store.Lease + store.Lease)
-	if n := asRecoverer(t, other, s.queue, 0); n != 1 {
+	if n := asRecoverer(other); n != 1 {
 		t.Errorf("%d jobs are recovered after a minute, want the one", n)
 	}
 }
@@ -128,11 +128,11 @@ func TestClockGoesForward(t *testing.T) {
 	s, clock := steppedQueue(t)
 	s.pending("dead")
 	victim, worker, other := s.client(), s.client(), s.client()
-	if got := asDequeue(t, victim, s.queue); got != "dead" {
+	if got := asDequeue(t, victim); got != "dead" {
 		t.Fatalf("fetched %q", got)
 	}
 	s.pending("lives")
-	if got := asDequeue(t, worker, s.queue); got != "lives" {
+	if got := asDequeue(t, worker); got != "lives" {
 		t.Fatalf("fetched %q", got)
 	}
 	clock.Step(time.Hour)
@@ -148,12 +148,9 @@ func TestClockGoesForward(t *testing.T) {
 		return nil
 	}
 	other.rdb = w
-	messages := workerOf(other).Lapsed()
-	if len(messages) != 1 || looks != 2 {
-		t.Fatalf("%d deaths are concluded from %d looks, want 1 from 2", len(messages), looks)
-	}
-	if m, err := store.DecodeMessage([]byte(messages[0])); err != nil || m.ID != "dead" {
-		t.Errorf("the worker of %v is taken for dead (%v)", m, err)
+	dead := workerOf(other).dead()[s.queue]
+	if len(dead) != 1 || looks != 2 || dead[0].ID != "dead" {
+		t.Fatalf("deaths %v are concluded from %d looks, want one from 2", dead, looks)
 	}
 }
 
@@ -163,11 +160,11 @@ func TestSecondLookEndsWithTheWorker(t *testing.T) {
 	s := realQueue(t)
 	s.pending("a")
 	victim, other := s.client(), s.client()
-	asDequeue(t, victim, s.queue)
+	asDequeue(t, victim)
 	s.lease("a", time.Unix(1, 0))
 	w := NewWorker(s.rdb, WorkerOptions{SecondCheck: time.Hour}, other)
 	w.stop()
-	if got := w.Lapsed(); len(got) != 0 {
+	if got := w.dead(); len(got) != 0 {
 		t.Errorf("%d deaths are concluded from one look", len(got))
 	}
 	if got := secondCheck(store.Lease); got != 10*time.Second {

@@ -44,7 +44,7 @@ func TestCostOfAHealthyJob(t *testing.T) {
 		server.ResetStats(t)
 		if mine {
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1"})
-			stop = runServer(t, c, completing(c, func(string) { count() }))
+			stop = runServer(t, c, completing(func(string) { count() }))
 		} else {
 			plain := asynq.NewServerFromRedisClient(s.rdb, asynq.Config{Concurrency: 1, Queues: map[string]int{s.queue: 1}, LogLevel: asynq.FatalLevel})
 			s.must(plain.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { count(); return nil })))

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
@@ -20,7 +19,7 @@ func (s *testQueue) dies(recoverer *Engine, id string) {
 	s.t.Helper()
 	victim := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Worker: "victim:1"})
 	defer victim.cancel()
-	if got := asDequeue(s.t, victim, s.queue); got != id {
+	if got := asDequeue(s.t, victim); got != id {
 		s.t.Fatalf("the victim fetched %q, want %s", got, id)
 	}
 	victim.Begin(victim.Delivery(id))
@@ -111,76 +110,64 @@ func TestNoBoundOfCrashes(t *testing.T) {
 // been started again.
 func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	acked := func(s *testQueue, c *Engine) { // asynq acknowledges: it believes the lease
-		s.must(asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
-	}
-	forgotten := func(_ *testQueue, c *Engine) { // asynq does not: it knows that the lease was lost
-		c.applyReturned(time.Now().Add(2 * ackWithin))
-	}
 	meanwhile := map[string]struct {
 		do    func(s *testQueue, other *Engine)
 		state string
 	}{
 		"deferred":       {func(*testQueue, *Engine) {}, "scheduled"},
 		"in the queue":   {func(s *testQueue, other *Engine) { s.due(other, "a") }, "pending"},
-		"in other hands": {func(s *testQueue, other *Engine) { s.due(other, "a"); asDequeue(s.t, other, s.queue) }, "active"},
+		"in other hands": {func(s *testQueue, other *Engine) { s.due(other, "a"); asDequeue(s.t, other) }, "active"},
 	}
 	for _, kind := range []store.Kind{store.KindComplete, store.KindRetry, store.KindReschedule, store.KindFail, store.KindCancel, store.KindRequeue} {
-		for how, end := range map[string]func(*testQueue, *Engine){"acknowledged": acked, "forgotten": forgotten} {
-			if kind == store.KindComplete && how == "acknowledged" {
-				end = func(s *testQueue, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }
-			}
-			for where, m := range meanwhile {
-				t.Run(fmt.Sprint(kind, "/", how, "/", where), func(t *testing.T) {
-					t.Parallel()
-					s := realQueue(t)
-					slow, other := s.client(), s.client()
-					other.o.MaxCrashes = 3
-					s.pending("a")
-					asDequeue(t, slow, s.queue)
-					d := slow.Delivery("a")
-					s.lease("a", time.Unix(1, 0))
-					s.asLost(other, "a")
-					if got := s.fields("a")[store.FieldCrashes]; got != "1" {
-						t.Fatalf("%s crashes once it is recovered", got)
-					}
-					m.do(s, other)
-					var settled []store.Kind
-					d.Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, func(s store.Applied) { settled = append(settled, s.Kind) })
-					end(s, slow)
-					state, told := m.state, store.Kind("")
-					applied := map[store.Kind]string{store.KindRetry: "retry", store.KindReschedule: "scheduled", store.KindFail: "failed", store.KindCancel: "cancelled"}
-					switch {
-					case kind == store.KindComplete:
-						state, told = "completed", store.KindComplete
-					case applied[kind] != "" && where != "in other hands":
-						state, told = applied[kind], kind
-					}
-					f := s.fields("a")
-					if f[store.FieldState] != state {
-						t.Errorf("it is %s, want %s", f[store.FieldState], state)
-					}
-					// Where another worker has it, its completion cannot tell whose
-					// crash it was; that is of no use to anybody any more either.
-					if known := state != "completed" || where != "in other hands"; known && f[store.FieldCrashes] != "0" {
-						t.Errorf("%s crashes, want 0: %v", f[store.FieldCrashes], f)
-					}
-					if len(settled) != 1 || settled[0] != told {
-						t.Errorf("the outcome was told %q, want %q once", settled, told)
-					}
-					if slow.CountInFlight() != 0 {
-						t.Error("it is still in hand")
-					}
-					// And only once.
-					d.Decide(store.Outcome{Kind: store.KindRetry}, nil)
-					slow.flight.add(d)
-					acked(s, slow)
-					if got := s.fields("a")[store.FieldCrashes]; got != "0" && got != f[store.FieldCrashes] {
-						t.Errorf("%s crashes after a repeated call", got)
-					}
-				})
-			}
+		for where, m := range meanwhile {
+			t.Run(fmt.Sprint(kind, "/", where), func(t *testing.T) {
+				t.Parallel()
+				s := realQueue(t)
+				slow, other := s.client(), s.client()
+				other.o.MaxCrashes = 3
+				s.pending("a")
+				asDequeue(t, slow)
+				d := slow.Delivery("a")
+				s.lease("a", time.Unix(1, 0))
+				s.asLost(other, "a")
+				if got := s.fields("a")[store.FieldCrashes]; got != "1" {
+					t.Fatalf("%s crashes once it is recovered", got)
+				}
+				m.do(s, other)
+				var settled []store.Kind
+				d.Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, func(s store.Applied) { settled = append(settled, s.Kind) })
+				settleDecided(slow)
+				state, told := m.state, store.Kind("")
+				applied := map[store.Kind]string{store.KindRetry: "retry", store.KindReschedule: "scheduled", store.KindFail: "failed", store.KindCancel: "cancelled"}
+				switch {
+				case kind == store.KindComplete:
+					state, told = "completed", store.KindComplete
+				case applied[kind] != "" && where != "in other hands":
+					state, told = applied[kind], kind
+				}
+				f := s.fields("a")
+				if f[store.FieldState] != state {
+					t.Errorf("it is %s, want %s", f[store.FieldState], state)
+				}
+				// Where another worker has it, its completion cannot tell whose
+				// crash it was; that is of no use to anybody any more either.
+				if known := state != "completed" || where != "in other hands"; known && f[store.FieldCrashes] != "0" {
+					t.Errorf("%s crashes, want 0: %v", f[store.FieldCrashes], f)
+				}
+				if len(settled) != 1 || settled[0] != told {
+					t.Errorf("the outcome was told %q, want %q once", settled, told)
+				}
+				if slow.CountInFlight() != 0 {
+					t.Error("it is still in hand")
+				}
+				// And only once.
+				d.Decide(store.Outcome{Kind: store.KindRetry}, nil)
+				slow.flight.add(d)
+				settleDecided(slow)
+				if got := s.fields("a")[store.FieldCrashes]; got != "0" && got != f[store.FieldCrashes] {
+					t.Errorf("%s crashes after a repeated call", got)
+				}
+			})
 		}
 	}
 }
@@ -191,14 +178,14 @@ func TestEarlierCrashStaysCounted(t *testing.T) {
 	s := realQueue(t)
 	first, c := s.client(), s.client()
 	s.pending("a")
-	asDequeue(t, first, s.queue)
+	asDequeue(t, first)
 	d := first.Delivery("a")
 	s.lease("a", time.Unix(1, 0))
 	s.asLost(c, "a")
 	s.due(c, "a")
 	s.dies(c, "a")
 	d.Decide(store.Outcome{Kind: store.KindRetry}, nil)
-	first.applyReturned(time.Now().Add(2 * ackWithin))
+	settleDecided(first)
 	if got := s.fields("a")[store.FieldCrashes]; got != "2" {
 		t.Errorf("%s crashes, want 2", got)
 	}
@@ -220,14 +207,14 @@ func TestPoisonThatWasNone(t *testing.T) {
 			other.o.MaxCrashes = 1
 			s.pending("a")
 			s.expiring(time.Now().Add(time.Hour), "a")
-			asDequeue(t, slow, s.queue)
+			asDequeue(t, slow)
 			s.lease("a", time.Unix(1, 0))
 			s.asLost(other, "a")
 			if got := s.look()["failed"]; got != "a" {
 				t.Fatalf("failed: %q", got)
 			}
 			slow.Delivery("a").Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, nil)
-			slow.applyReturned(time.Now().Add(2 * ackWithin))
+			settleDecided(slow)
 			if diff := cmp.Diff(want, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}
@@ -245,14 +232,14 @@ func TestPoisonThatSucceeds(t *testing.T) {
 	slow, other := s.client(), s.client()
 	other.o.MaxCrashes = 1
 	s.pending("a")
-	asDequeue(t, slow, s.queue)
+	asDequeue(t, slow)
 	s.lease("a", time.Unix(1, 0))
 	s.asLost(other, "a")
 	if got := s.look()["failed"]; got != "a" {
 		t.Fatalf("failed: %q", got)
 	}
 	slow.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete}, nil)
-	slow.applyReturned(time.Now().Add(2 * ackWithin))
+	settleDecided(slow)
 	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}

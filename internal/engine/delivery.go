@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -26,15 +25,12 @@ type Delivery struct {
 	place   string // among the jobs of its key
 	fetched time.Time
 
-	mu       sync.Mutex
-	msg      string    // encoded; "" once the handler has started
-	payload  []byte    // of it, from then on
-	started  time.Time // when the handler started; zero before
-	outcome  *store.Outcome
-	applied  func(store.Applied) // called with the applied outcome; may be nil
-	returned time.Time           // when the handler returned; zero before
-	acking   bool                // the outcome is being recorded
-	refused  bool                // and Redis has not taken it at the first try
+	mu      sync.Mutex
+	msg     string // encoded; "" once the handler has started
+	outcome *store.Outcome
+	applied func(store.Applied) // called with the applied outcome; may be nil
+	acking  bool                // the outcome is being recorded
+	refused bool                // and Redis has not taken it at the first try
 
 	cancelled bool   // a cancel was requested
 	cut       func() // cancels its call
@@ -50,23 +46,17 @@ func (d *Delivery) Message() string {
 // Fetched returns when the job was fetched.
 func (d *Delivery) Fetched() time.Time { return d.fetched }
 
-// Start notes that the handler of the job starts, and returns its message, once.
+// Start notes that the handler of the job starts, and returns its message, once. The error is stored
+// with the job.
 func (d *Delivery) Start() (*store.Message, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m, err := store.DecodeMessage([]byte(d.msg))
-	if err != nil {
-		return nil, fmt.Errorf("engine: %w", err)
+	if err := store.CheckMessage(d.msg); err != nil {
+		return nil, err //nolint:wrapcheck // it names the field
 	}
-	d.msg, d.payload, d.started = "", m.Payload, time.Now()
-	return m, nil
-}
-
-// running returns the payload of the job and when its handler started; zero before.
-func (d *Delivery) running() (payload []byte, started time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.payload, d.started
+	m, err := store.DecodeMessage([]byte(d.msg))
+	d.msg = ""
+	return m, err //nolint:wrapcheck // it names the operation
 }
 
 // Decide sets the outcome of the job, which Worker.Settle applies. applied, if it is not nil, is called with what became of the job
@@ -75,7 +65,6 @@ func (d *Delivery) Decide(o store.Outcome, applied func(store.Applied)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.outcome, d.applied = &o, applied
-	d.returned = time.Now()
 }
 
 // over reports whether the handler has returned and the job may run again: it may not while
@@ -84,12 +73,12 @@ func (d *Delivery) over() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	published := d.outcome != nil && d.outcome.Kind == store.KindComplete && (!d.acking || d.refused)
-	return !d.returned.IsZero() && !published
+	return d.outcome != nil && !published
 }
 
 // tried notes that recording the outcome failed, and returns the error.
 func (d *Delivery) tried(err error) error {
-	if d != nil && err != nil {
+	if err != nil {
 		d.mu.Lock()
 		d.refused = true
 		d.mu.Unlock()
@@ -97,29 +86,15 @@ func (d *Delivery) tried(err error) error {
 	return err
 }
 
-// beginAck reports whether the caller may apply the outcome: no other goroutine is doing so.
-func (d *Delivery) beginAck() bool {
+// beginAck returns the outcome, which is being recorded from now on; a failure if none was decided.
+func (d *Delivery) beginAck() store.Outcome {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.acking {
-		return false
+	if d.outcome == nil {
+		d.outcome = &store.Outcome{Kind: store.KindFail, Error: errUndecided.Error()}
 	}
 	d.acking = true
-	return true
-}
-
-func (d *Delivery) endAck() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.acking = false
-}
-
-// unacknowledged reports whether the handler returned more than ackWithin ago without an
-// acknowledgement.
-func (d *Delivery) unacknowledged(now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !d.returned.IsZero() && !d.acking && now.Sub(d.returned) > ackWithin
+	return *d.outcome
 }
 
 func (d *Delivery) decided() *store.Outcome {
@@ -248,21 +223,4 @@ func (f *inFlight) slots() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.jobs) - len(f.parked)
-}
-
-// ackWithin is how soon after the handler's return asynq acknowledges. It never does if it
-// found its lease lost.
-const ackWithin = time.Second
-
-// unacknowledged returns the deliveries that asynq will not acknowledge.
-func (f *inFlight) unacknowledged(now time.Time) []*Delivery {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []*Delivery
-	for _, d := range f.jobs {
-		if d.unacknowledged(now) {
-			out = append(out, d)
-		}
-	}
-	return out
 }

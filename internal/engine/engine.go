@@ -9,8 +9,8 @@
 //	Delivery.Decide      delivery.go
 //	Settle, After        worker.go, ack.go
 //	Maintain, Purge      forward.go, maintenance.go, release.go, purge.go
-//	ExtendLeases, Lapsed lease.go
-//	Recover              recover.go
+//	ExtendLeases         lease.go
+//	RecoverLapsed        recover.go
 package engine
 
 import (
@@ -75,9 +75,6 @@ type Options struct {
 	// Recovered, if set, is called for each job of a dead worker that this engine has
 	// recovered.
 	Recovered func(msg *store.Message, s store.Applied)
-	// Unreadable, if set, is called for each job that this engine has failed because of an
-	// unreadable message.
-	Unreadable func(queue, id, key string, s store.Applied)
 }
 
 // Engine is the loop of one worker for some queues.
@@ -207,10 +204,8 @@ func (e *Engine) CloseGate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Finish applies the remaining outcomes, until all are applied or Abort is called, and then
-// stops maintenance. No handler may run any more.
+// Finish stops maintenance. No handler may run any more.
 func (e *Engine) Finish() {
-	e.applyAll()
 	e.Abort()
 	e.maintenance.wait()
 }

@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
@@ -15,11 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asLost does what asynq's recoverer does with a job whose lease it found lost.
+// asLost recovers a job whose lease was found lapsed.
 func (s *testQueue) asLost(c *Engine, id string) {
 	s.t.Helper()
-	msg := (&store.Message{Type: store.TaskType, ID: id, Queue: s.queue, ErrorMsg: asynq.ErrLeaseExpired.Error()}).AppendTo(nil)
-	s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, id), store.ActiveKey(s.queue)}, id, msg).Err())
+	c.Recover(s.queue, store.Lapsed{RunOf: store.RunOf{ID: id}, Message: s.message(id)})
 }
 
 func (s *testQueue) lease(id string, until time.Time) {
@@ -40,13 +36,13 @@ func TestRepeatedApplyLeavesALaterRunAlone(t *testing.T) {
 	s := realQueue(t)
 	a, b := s.client(), s.client()
 	s.pending("j")
-	asDequeue(t, a, s.queue)
+	asDequeue(t, a)
 	d := a.Delivery("j")
 	put := store.Outcome{Kind: store.KindReschedule, Reason: "later"}
 	if got, err := a.applyOutcome(context.Background(), s.queue, "j", d.run, put); err != nil || got.Kind != store.KindReschedule || got.Count != 1 {
 		t.Fatalf("first: %+v, %v", got, err)
 	}
-	asDequeue(t, b, s.queue)
+	asDequeue(t, b)
 	if got, err := a.applyOutcome(context.Background(), s.queue, "j", d.run, put); err != nil || got.Kind != "" {
 		t.Errorf("again: %+v, %v; want that it is gone", got, err)
 	}
@@ -78,11 +74,11 @@ func TestSuccessWhoseLeaseWasLostIsRecorded(t *testing.T) {
 	s := realQueue(t)
 	c := s.client()
 	s.pending("j")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	c.Delivery("j").Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201, Body: "ok"}}, nil)
 	s.lease("j", time.Now().Add(-time.Hour))
 	s.asLost(c, "j")
-	c.applyReturned(time.Now().Add(2 * ackWithin))
+	settleDecided(c)
 	if diff := cmp.Diff(map[string]string{"completed": "j", "j": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
@@ -97,7 +93,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 	s := realQueue(t)
 	a, b := s.client(), s.client()
 	s.pending("j")
-	asDequeue(t, a, s.queue)
+	asDequeue(t, a)
 	a.Delivery("j").Decide(store.Outcome{Kind: store.KindRetry, At: time.Now()}, nil)
 	s.lease("j", time.Now().Add(-time.Hour))
 	s.asLost(b, "j") // another process recovers it; asynq never asks a again
@@ -107,7 +103,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 		}
 		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == 1
 	})
-	if id := asDequeue(t, a, s.queue); id != "j" {
+	if id := asDequeue(t, a); id != "j" {
 		t.Errorf("dequeued %q", id)
 	}
 }

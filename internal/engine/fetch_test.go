@@ -24,7 +24,7 @@ import (
 
 // runServer starts an asynq Server on a client until the test ends, and returns
 // how to end it earlier: the gate first.
-func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
+func runServer(t *testing.T, c *Engine, handle func(*Delivery)) (stop func()) {
 	t.Helper()
 	worker := NewWorker(c.rdb, WorkerOptions{PollEvery: time.Hour}, c) // messages wake it, and nothing else
 	server := asynq.NewServerFromRedisClient(asynqx.New(c.rdb, worker), asynq.Config{
@@ -34,7 +34,12 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 		IsFailure:      func(error) bool { return false },
 		LogLevel:       asynq.FatalLevel,
 	})
-	if err := server.Start(h); err != nil {
+	if err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		d := worker.Take()
+		handle(d)
+		worker.Settle(d)
+		return nil
+	})); err != nil {
 		t.Fatal(err)
 	}
 	worker.Start()
@@ -56,12 +61,10 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 }
 
 // completing is a handler that completes its job after f.
-func completing(c *Engine, f func(id string)) asynq.HandlerFunc {
-	return func(ctx context.Context, _ *asynq.Task) error {
-		id, _ := asynq.GetTaskID(ctx)
-		f(id)
-		c.Delivery(id).Decide(store.Outcome{Kind: store.KindComplete}, nil)
-		return nil
+func completing(f func(id string)) func(*Delivery) {
+	return func(d *Delivery) {
+		f(d.ID)
+		d.Decide(store.Outcome{Kind: store.KindComplete}, nil)
 	}
 }
 
@@ -89,7 +92,7 @@ func TestNeverMoreInFlightThanSlots(t *testing.T) {
 		for was := a.Load(); n > was && !a.CompareAndSwap(was, n); was = a.Load() {
 		}
 	}
-	stop := runServer(t, c, completing(c, func(id string) {
+	stop := runServer(t, c, completing(func(id string) {
 		highest(&atOnce, running.Add(1))
 		defer running.Add(-1)
 		highest(&inHand, s.rdb.LLen(context.Background(), store.ActiveKey(s.queue)).Val())
@@ -150,7 +153,7 @@ func TestFetchesForFreeSlots(t *testing.T) {
 				c.flight.add(&Delivery{ID: fmt.Sprint("other", i)})
 			}
 			s.pending(numbered(3)...)
-			first := asDequeue(t, c, s.queue)
+			first := asDequeue(t, c)
 			asked := w.sent("fetch")
 			if len(asked) != 1 || asked[0].args[2] != tc.want {
 				t.Fatalf("Redis was asked with %v, want once for %d", asked, tc.want)
@@ -199,11 +202,11 @@ func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
 			defer c.CloseGate(ctx)
 			if lost {
 				s.pending("first")
-				s.must(asDone(ctx, c, s.queue, asDequeue(t, c, s.queue)))
+				asDone(c, s.queue, asDequeue(t, c))
 			}
 			s.pending("a", "b", "c", "d", "e")
-			a := asDequeue(t, c, s.queue)
-			asDequeue(t, c, s.queue)
+			a := asDequeue(t, c)
+			asDequeue(t, c)
 			s.rdb.AddHook(afterPipelines{func(cmds []redis.Cmder) error {
 				if n := other.LLen(ctx, store.ActiveKey(s.queue)).Val(); n > 2 {
 					t.Errorf("%d jobs are active, with 2 slots", n)
@@ -217,11 +220,11 @@ func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
 				}
 				return errGone
 			}})
-			s.must(asDone(ctx, c, s.queue, a))
+			asDone(c, s.queue, a)
 			if lost {
 				t.Error("nothing was fetched along with the completion")
 			}
-			if got := asDequeue(t, c, s.queue); got != "c" {
+			if got := asDequeue(t, c); got != "c" {
 				t.Errorf("fetched %q next, want c", got)
 			}
 		})
@@ -238,8 +241,8 @@ func TestFetchesAlongWithCompletions(t *testing.T) {
 	c.completes[s.queue] = true
 	completeJobs(s, 60, "none") // Redis knows the script then
 	s.pending("a", "b", "c", "d")
-	a, b := asDequeue(t, c, s.queue), asDequeue(t, c, s.queue)
-	s.must(asDone(context.Background(), c, s.queue, a))
+	a, b := asDequeue(t, c), asDequeue(t, c)
+	asDone(c, s.queue, a)
 	want := map[string]string{
 		"completed": "a", "active": "b c", "lease": "b c", "pending": "d",
 		"a": "completed", "b": "active", "c": "active", "d": "pending",
@@ -247,12 +250,12 @@ func TestFetchesAlongWithCompletions(t *testing.T) {
 	if diff := cmp.Diff(want, s.look()); diff != "" {
 		t.Errorf("after one was completed (-want +got):\n%s", diff)
 	}
-	if got := asDequeue(t, c, s.queue); got != "c" || b != "b" {
+	if got := asDequeue(t, c); got != "c" || b != "b" {
 		t.Errorf("fetched %s, then %s; want b, then c", b, got)
 	}
 	// Once the gate is closed nothing is fetched any more.
 	s.must(c.CloseGate(context.Background()))
-	s.must(asDone(context.Background(), c, s.queue, b))
+	asDone(c, s.queue, b)
 	if got := s.look()["pending"]; got != "d" {
 		t.Errorf("the queue is %q after the gate was closed, want d", got)
 	}
@@ -266,10 +269,10 @@ func TestNothingIsFetchedAlongAGateThatIsNotFlowing(t *testing.T) {
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: g})
 	defer c.CloseGate(context.Background())
 	s.pending("a", "b", "c")
-	a := asDequeue(t, c, s.queue)
-	asDequeue(t, c, s.queue)
+	a := asDequeue(t, c)
+	asDequeue(t, c)
 	g.dammed.Store(true)
-	s.must(asDone(context.Background(), c, s.queue, a))
+	asDone(c, s.queue, a)
 	if got := s.look()["pending"]; got != "c" {
 		t.Errorf("the queue is %q, want c: the gate has closed", got)
 	}
@@ -282,7 +285,7 @@ func TestCloseGatePutsBackInOrder(t *testing.T) {
 	g := &fakeGate{}
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, Gate: g})
 	s.pending("a", "b", "c", "d", "e", "f")
-	if got := asDequeue(t, c, s.queue); got != "a" {
+	if got := asDequeue(t, c); got != "a" {
 		t.Fatalf("fetched %s", got)
 	}
 	for range 2 { // the second time does nothing
@@ -298,7 +301,7 @@ func TestCloseGatePutsBackInOrder(t *testing.T) {
 	if c.CountInFlight() != 1 {
 		t.Errorf("%d in hand, want the one that was handed out", c.CountInFlight())
 	}
-	if got := asDequeue(t, c, s.queue); got != "" {
+	if got := asDequeue(t, c); got != "" {
 		t.Errorf("%s was fetched through a closed gate", got)
 	}
 	if got := g.told(); got != "close close" {
@@ -313,7 +316,7 @@ func TestCloseGateWithoutRedis(t *testing.T) {
 	w := &wire{UniversalClient: s.rdb}
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 3})
 	s.pending("a", "b", "c")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
 	err := c.CloseGate(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "job b") || !strings.Contains(err.Error(), "job c") {
@@ -336,7 +339,7 @@ func TestCloseGateReturnsThePermitOfABufferedJob(t *testing.T) {
 		}
 		return nil
 	}
-	if got := asDequeue(t, c, s.queue); got != "" {
+	if got := asDequeue(t, c); got != "" {
 		t.Fatalf("%s was handed out after the shutdown had begun", got)
 	}
 	s.must(c.CloseGate(context.Background()))
@@ -355,7 +358,7 @@ func TestUnusedGrants(t *testing.T) {
 	g := &fakeGate{grant: Grant{Max: 1, Permit: "p"}}
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond, PollMax: time.Millisecond})
 	ended := make(chan string)
-	go func() { ended <- asDequeue(t, c, s.queue) }()
+	go func() { ended <- asDequeue(t, c) }()
 	redistest.Eventually(t, "the permit was given back twice", func() bool { return strings.HasPrefix(g.told(), "unused(p) unused(p)") })
 	s.pending("a")
 	if got := <-ended; got != "a" {
@@ -375,7 +378,7 @@ func TestStaleJobsAreNotRun(t *testing.T) {
 	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, PollMin: time.Millisecond})
 	s.pending("a", "b", "c", "d", "e")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	for _, d := range c.buffer {
 		d.fetched = d.fetched.Add(-staleAfter)
 	}
@@ -398,7 +401,7 @@ func TestStaleJobsAreNotRun(t *testing.T) {
 		return nil
 	}}
 	c.rdb = w
-	if got := asDequeue(t, c, s.queue); got != "d" {
+	if got := asDequeue(t, c); got != "d" {
 		t.Errorf("fetched %s, want d: b and c are in other hands", got)
 	}
 	if c.CountInFlight() != 3 { // a, d, e
@@ -414,14 +417,14 @@ func TestJobInFlightIsNotRunTwice(t *testing.T) {
 	ctx := context.Background()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 3, Worker: "host:1", Retention: time.Hour})
 	s.pending("a")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	first := c.Delivery("a")
 	// Its lease was lost, it was recovered and is in the queue again.
 	s.must(s.rdb.LRem(ctx, store.ActiveKey(s.queue), 1, "a").Err())
 	s.must(s.rdb.ZRem(ctx, store.LeaseKey(s.queue), "a").Err())
 	s.pending("a", "b")
 	before := s.now()
-	if got := asDequeue(t, c, s.queue); got != "b" {
+	if got := asDequeue(t, c); got != "b" {
 		t.Fatalf("fetched %s, want b: a is still run", got)
 	}
 	want := map[string]string{"active": "b", "lease": "b", "b": "active", "scheduled": "a", "a": "scheduled"}
@@ -438,7 +441,7 @@ func TestJobInFlightIsNotRunTwice(t *testing.T) {
 	}
 	// The handler that outlived its lease ends well.
 	first.Decide(store.Outcome{Kind: store.KindComplete}, nil)
-	c.applyReturned(time.Now().Add(2 * ackWithin))
+	settleDecided(c)
 	want = map[string]string{"active": "b", "lease": "b", "b": "active", "completed": "a", "a": "completed"}
 	if diff := cmp.Diff(want, s.look()); diff != "" {
 		t.Errorf("after its handler ended (-want +got):\n%s", diff)
@@ -461,7 +464,7 @@ func TestOneBadJobDoesNotLoseTheOthers(t *testing.T) {
 	c.flight.add(&Delivery{ID: "a"})
 	s.pending("a", "b", "c")
 	for _, want := range []string{"b", "c"} {
-		if got := asDequeue(t, c, s.queue); got != want {
+		if got := asDequeue(t, c); got != want {
 			t.Errorf("fetched %s, want %s", got, want)
 		}
 	}
@@ -520,7 +523,7 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 	}
 	got, firstLow := map[byte]int{}, 0
 	for i := range n {
-		id := asDequeue(t, c, high.queue)
+		id := asDequeue(t, c)
 		got[id[0]]++
 		if id[0] == 'l' && firstLow == 0 {
 			firstLow = i + 1
@@ -546,7 +549,7 @@ func TestFetchErrorsBackOff(t *testing.T) {
 				w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, problem) }}
 				c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
 				ended := make(chan string)
-				go func() { ended <- asDequeue(t, c, "a") }()
+				go func() { ended <- asDequeue(t, c) }()
 				<-time.After(2 * time.Second)
 				synctest.Wait()
 				// At 0, 100, 300, 700 and 1500 ms.
@@ -571,7 +574,7 @@ func TestGateErrorsBackOff(t *testing.T) {
 		g := &fakeGate{problem: errGone}
 		c := New(nil, Options{Queues: []string{"a"}, Concurrency: 1, Gate: g})
 		ended := make(chan string)
-		go func() { ended <- asDequeue(t, c, "a") }()
+		go func() { ended <- asDequeue(t, c) }()
 		<-time.After(2 * time.Second)
 		synctest.Wait()
 		if n := g.asked.Load(); n != 5 {
@@ -594,7 +597,7 @@ func TestGateHoldsAndReleases(t *testing.T) {
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
 	defer c.CloseGate(context.Background())
 	ended := make(chan string)
-	go func() { ended <- asDequeue(t, c, s.queue) }()
+	go func() { ended <- asDequeue(t, c) }()
 	redistest.Eventually(t, "it waits", func() bool { return g.asked.Load() > 0 })
 	s.at(store.ScheduledKey(s.queue), "due", store.StateScheduled, time.Unix(1, 0))
 	if n := len(w.sent("fetch")); n != 0 {
@@ -702,7 +705,7 @@ func TestStoppingUnderLoad(t *testing.T) {
 		c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
 		reached := make(chan struct{})
 		var here atomic.Int64
-		stop := runServer(t, c, completing(c, func(id string) {
+		stop := runServer(t, c, completing(func(id string) {
 			mu.Lock()
 			runs[id]++
 			mu.Unlock()
@@ -815,7 +818,7 @@ func TestDequeueDoesNotOutliveItsLease(t *testing.T) {
 			patience.Store(c, 50*time.Millisecond)
 			begin := time.Now()
 			for range 3 {
-				if got := asDequeue(t, c, s.queue); got != "" {
+				if got := asDequeue(t, c); got != "" {
 					t.Fatalf("fetched %s", got)
 				}
 			}

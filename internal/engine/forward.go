@@ -141,12 +141,11 @@ func (e *Engine) mustRetry() bool {
 	e.maintenance.mu.Unlock()
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return repeats || e.flight.len() > 0 || len(e.lost) > 0 || len(e.unheld) > 0
+	return repeats || len(e.lost) > 0 || len(e.unheld) > 0
 }
 
 // retryWrites does the maintenance that needs no check: it repeats what Redis has not taken before.
-func (e *Engine) retryWrites(now time.Time) {
-	e.applyReturned(now)
+func (e *Engine) retryWrites() {
 	e.reclaim()
 	e.returnStranded()
 	e.retryReleases()

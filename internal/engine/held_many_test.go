@@ -84,7 +84,7 @@ func TestManyHeldJobs(t *testing.T) {
 			var done atomic.Int64
 			all := make(chan struct{})
 			begin := time.Now()
-			stop := runServer(t, c, completing(c, func(id string) {
+			stop := runServer(t, c, completing(func(id string) {
 				if id[0] == 'k' {
 					t.Errorf("%s was handed out", id)
 				}
@@ -140,7 +140,7 @@ func TestNoHeldJobIsLost(t *testing.T) {
 				clients = append(clients, c)
 			}
 			for _, c := range clients {
-				stops = append(stops, runServer(t, c, completing(c, func(id string) {
+				stops = append(stops, runServer(t, c, completing(func(id string) {
 					mu.Lock()
 					defer mu.Unlock()
 					if runs[id]++; runs[id] > 1 {

@@ -89,7 +89,7 @@ func asDequeues(t *testing.T, c *Engine, queue string, n int) []string {
 	t.Helper()
 	var ids []string
 	for len(ids) < n {
-		id := asDequeue(t, c, queue)
+		id := asDequeue(t, c)
 		if id == "" {
 			t.Fatalf("no more jobs after %v", ids)
 		}
@@ -155,7 +155,7 @@ func TestPermitOfARefusedKey(t *testing.T) {
 	c := s.clientOf(t, g, 3)
 	s.keyed("k", "k1", "k2")
 	s.keyed("f", "f1")
-	if got := asDequeue(t, c, s.queue); got != "f1" {
+	if got := asDequeue(t, c); got != "f1" {
 		t.Fatalf("fetched %q", got)
 	}
 	if d := c.Delivery("f1"); d.Permit != "f+probe" {
@@ -183,7 +183,7 @@ func TestOpenedKeyIsDrainedInOrder(t *testing.T) {
 	want := numbered(35)
 	s.keyed("k", want[:20]...)
 	s.pending("p")
-	if got := asDequeue(t, c, s.queue); got != "p" {
+	if got := asDequeue(t, c); got != "p" {
 		t.Fatalf("fetched %s", got)
 	}
 	s.keyed("k", want[20:]...)
@@ -208,7 +208,7 @@ func TestHeldJobsComeInPortions(t *testing.T) {
 			g.permits["k"] = permit
 			c := s.clientOf(t, g, 100)
 			s.holding("k", time.Now().Add(-time.Second), numbered(30)...)
-			asDequeue(t, c, s.queue)
+			asDequeue(t, c)
 			want := 10
 			if permit != nil {
 				want = 1
@@ -273,9 +273,9 @@ func TestHeldAndPendingTakeTurns(t *testing.T) {
 	c := s.clientOf(t, g, 1)
 	counts := map[byte]int{}
 	for range 40 {
-		id := asDequeue(t, c, s.queue)
+		id := asDequeue(t, c)
 		counts[id[0]]++
-		s.must(asDone(context.Background(), c, s.queue, id))
+		asDone(c, s.queue, id)
 	}
 	for _, source := range []byte("abc") {
 		if n := counts[source]; n < 6 || n > 7 {
@@ -306,7 +306,7 @@ func TestHeldJobsOfABusyServer(t *testing.T) {
 		fetches uint64 // from then on
 	}
 	held := make(chan run, 10)
-	stop := runServer(t, c, completing(c, func(id string) {
+	stop := runServer(t, c, completing(func(id string) {
 		if id[0] == 'j' {
 			if before.Add(1) == 200 {
 				g.open("k")
@@ -359,7 +359,7 @@ func TestKeyIsAskedForInTime(t *testing.T) {
 	g.block("k", time.Now().Add(700*time.Millisecond))
 	s.keyed("k", "a")
 	ended := make(chan string)
-	go func() { ended <- asDequeue(t, c, s.queue) }()
+	go func() { ended <- asDequeue(t, c) }()
 	redistest.Eventually(t, "it was asked for once", func() bool { return len(g.asked("k")) == 1 })
 	g.open("k")
 	if got := <-ended; got != "a" {
@@ -387,7 +387,7 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	}
 	s.keyed("k", "a")
 	patience.Store(c, 50*time.Millisecond)
-	if got := asDequeue(t, c, s.queue); got != "" {
+	if got := asDequeue(t, c); got != "" {
 		t.Fatalf("fetched %q", got)
 	}
 	s.wantHeld("k", "a")
@@ -408,7 +408,7 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	g.open("k")
 	beat()
 	patience.Store(c, 5*time.Second)
-	if got := asDequeue(t, c, s.queue); got != "a" {
+	if got := asDequeue(t, c); got != "a" {
 		at := time.UnixMilli(int64(s.rdb.ZScore(ctx, key, "k").Val()))
 		t.Errorf("fetched %q; the key is asked for in %s", got, at.Sub(s.now()).Round(time.Second))
 	}
@@ -442,11 +442,11 @@ func TestNewWorkerAsksForAllKeys(t *testing.T) {
 	g := newKeyGate()
 	g.block("blocked", time.Now().Add(time.Hour))
 	c := s.clientOf(t, g, 1)
-	if got := asDequeue(t, c, s.queue); got != "a" {
+	if got := asDequeue(t, c); got != "a" {
 		t.Errorf("fetched %q", got)
 	}
 	patience.Store(c, 50*time.Millisecond)
-	if got := asDequeue(t, c, s.queue); got != "" {
+	if got := asDequeue(t, c); got != "" {
 		t.Errorf("fetched %q", got)
 	}
 	if n := len(g.asked("blocked")); n != 1 {
@@ -476,7 +476,7 @@ func TestOpeningIsNotMissed(t *testing.T) {
 		c.KeyOpened("k")
 		c.openKeys()
 		down.Store(false)
-		if got := asDequeue(t, c, s.queue); got != "a" {
+		if got := asDequeue(t, c); got != "a" {
 			t.Errorf("fetched %q", got)
 		}
 	})
@@ -497,7 +497,7 @@ func TestOpeningIsNotMissed(t *testing.T) {
 		c = New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
 		defer c.CloseGate(context.Background())
 		s.keyed("k", "a")
-		if got := asDequeue(t, c, s.queue); got != "a" {
+		if got := asDequeue(t, c); got != "a" {
 			t.Errorf("fetched %q", got)
 		}
 	})
@@ -542,7 +542,7 @@ func TestWorkerDiesWithAHeldJob(t *testing.T) {
 	s := realQueue(t)
 	s.holding("k", time.Now(), "a", "b")
 	dead := s.clientOf(t, newKeyGate(), 1)
-	if got := asDequeue(t, dead, s.queue); got != "a" {
+	if got := asDequeue(t, dead); got != "a" {
 		t.Fatalf("fetched %q", got)
 	}
 	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), zAt("a", 1)).Err())
@@ -569,7 +569,7 @@ func TestHeldJobsGoBackAtTheEnd(t *testing.T) {
 	s := realQueue(t)
 	s.holding("k", time.Now(), numbered(15)...)
 	c := s.clientOf(t, newKeyGate(), 5)
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	s.must(c.CloseGate(context.Background()))
 	want := map[string]string{"active": "j0000", "lease": "j0000", "held": strings.Join(numbered(15)[1:], " "), "held_keys": "k"}
 	got := s.look()
@@ -612,14 +612,14 @@ func TestCancelledWhileHeld(t *testing.T) {
 	c := s.clientOf(t, g, 3)
 	s.keyed("k", "a", "b")
 	s.pending("p")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	s.wantHeld("k", "a", "b")
 	_, err := store.Act(context.Background(), s.rdb, s.queue, store.Order{Action: store.Cancel}, []string{"a", "b"})
 	s.must(err)
 	g.open("k")
 	c.KeyOpened("k")
 	patience.Store(c, 50*time.Millisecond)
-	if got := asDequeue(t, c, s.queue); got != "" {
+	if got := asDequeue(t, c); got != "" {
 		t.Errorf("fetched %q", got)
 	}
 	want := map[string]string{"active": "p", "lease": "p", "cancelled": "a b", "a": "cancelled", "b": "cancelled", "p": "active"}

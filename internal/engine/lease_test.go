@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
@@ -33,26 +31,16 @@ func (s *testQueue) leaseOf(id string) time.Duration {
 	return time.UnixMilli(int64(score * 1000)).Sub(s.now())
 }
 
-// asRecoverer does what asynq's recoverer does once, with a clock that is ahead by so
-// much, and returns how many jobs it found.
-func asRecoverer(t *testing.T, c *Engine, queue string, ahead time.Duration) int {
-	t.Helper()
-	ctx := context.Background()
-	list, err := asServer(c).EvalSha(ctx, asynqx.SHA("listLeaseExpiredCmd"), []string{store.LeaseKey(queue)},
-		time.Now().Add(ahead-30*time.Second).Unix(), store.TaskPrefix(queue)).Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, encoded := range list {
-		m, err := store.DecodeMessage([]byte(encoded.(string)))
-		if err != nil {
-			t.Fatal(err)
+// asRecoverer recovers the jobs whose leases have lapsed, and returns how many it found.
+func asRecoverer(c *Engine) (n int) {
+	w := workerOf(c)
+	for queue, jobs := range w.dead() {
+		n += len(jobs)
+		for _, job := range jobs {
+			c.Recover(queue, job)
 		}
-		m.ErrorMsg = asynq.ErrLeaseExpired.Error()
-		// An error means that Redis is away: the next look finds the job again.
-		_ = asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey(queue, m.ID), store.ActiveKey(queue)}, m.ID, m.AppendTo(nil))
 	}
-	return len(list)
+	return n
 }
 
 // recovering has another worker look for expired leases all the time.
@@ -67,7 +55,7 @@ func (s *testQueue) recovering() {
 			case <-stop:
 				return
 			case <-time.After(shortLease / 10):
-				asRecoverer(s.t, c, s.queue, 0)
+				asRecoverer(c)
 			}
 		}
 	}()
@@ -90,7 +78,7 @@ func TestLongCallOnAFullRedis(t *testing.T) {
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Lease: shortLease, Retention: time.Hour})
 			var runs atomic.Int32
 			s.pending("a")
-			runServer(t, c, completing(c, func(string) {
+			runServer(t, c, completing(func(string) {
 				if runs.Add(1) == 1 {
 					<-time.After(2 * shortLease)
 				}
@@ -121,29 +109,22 @@ func TestLeasesGoByTheClockOfRedis(t *testing.T) {
 		}
 	}
 	s.pending("a")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	near("fetched", s.leaseOf("a"))
 
-	// asynq extends it by the clock of a worker that is an hour behind.
-	s.must(asServer(c).ZAddXX(ctx, store.LeaseKey(s.queue), zAt("a", float64(time.Now().Add(-time.Hour).Unix()))).Err())
-	near("after asynq's heartbeat", s.leaseOf("a"))
-	// Another worker's clock is an hour ahead.
-	if n := asRecoverer(t, other, s.queue, time.Hour); n != 0 {
-		t.Errorf("a worker whose clock is ahead takes %d jobs", n)
-	}
 	// A lease that is over is not recovered at once, and is extended meanwhile.
 	s.lease("a", s.now().Add(-length/2))
-	if n := asRecoverer(t, other, s.queue, 0); n != 0 {
+	if n := asRecoverer(other); n != 0 {
 		t.Errorf("%d jobs are recovered within the time of grace", n)
 	}
 	s.must(c.ExtendLeases(ctx))
 	near("extended", s.leaseOf("a"))
 	// Its own worker does not recover what it has in hand.
 	s.lease("a", time.Unix(1, 0))
-	if n := asRecoverer(t, c, s.queue, 0); n != 0 {
+	if n := asRecoverer(c); n != 0 {
 		t.Error("a worker recovers a job that it has in hand")
 	}
-	if n := asRecoverer(t, other, s.queue, -time.Hour); n != 1 {
+	if n := asRecoverer(other); n != 1 {
 		t.Errorf("a worker whose clock is behind recovers %d jobs, want the one that is lost", n)
 	}
 	s.must(c.ExtendLeases(ctx))
@@ -163,11 +144,11 @@ func TestLeasesOfAllInFlight(t *testing.T) {
 	s.pending(ids...)
 	c.o.Concurrency = n
 	for range n {
-		asDequeue(t, c, s.queue)
+		asDequeue(t, c)
 	}
 	c.Delivery(ids[0]).Decide(store.Outcome{Kind: store.KindRetry}, nil)
 	s.pending("b")
-	asDequeue(t, other, s.queue)
+	asDequeue(t, other)
 	for _, id := range append(ids, "b") {
 		s.lease(id, time.Unix(1, 0))
 	}
@@ -194,15 +175,13 @@ func TestJobThatComesBackKeepsItsLease(t *testing.T) {
 			const back = 20
 			var runs atomic.Int32
 			s.pending("a")
-			runServer(t, c, func(ctx context.Context, _ *asynq.Task) error {
-				id, _ := asynq.GetTaskID(ctx)
+			runServer(t, c, func(d *Delivery) {
 				if runs.Add(1) <= back {
-					c.Delivery(id).Decide(store.Outcome{Kind: kind}, nil)
-					return errors.New("not completed")
+					d.Decide(store.Outcome{Kind: kind}, nil)
+					return
 				}
 				<-time.After(2 * shortLease)
-				c.Delivery(id).Decide(store.Outcome{Kind: store.KindComplete}, nil)
-				return nil
+				d.Decide(store.Outcome{Kind: store.KindComplete}, nil)
 			})
 			redistest.Eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
 			want := map[string]string{"runs": "21", "crashes": ""}

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/alicebob/miniredis/v2"
@@ -358,7 +357,7 @@ type byHand struct {
 // patience is how long byHand waits for a job, by engine, where it is not fetchPatience.
 var patience sync.Map
 
-func (w byHand) Next() (message string, ok bool) {
+func (w byHand) Next() *Delivery {
 	d, set := patience.Load(w.e)
 	if !set {
 		d = fetchPatience
@@ -368,11 +367,8 @@ func (w byHand) Next() (message string, ok bool) {
 	defer cancel()
 	for {
 		d, err := w.e.Next(limit)
-		switch {
-		case d != nil:
-			return d.Message(), true
-		case !errors.Is(err, errEmpty) || ctx.Err() != nil:
-			return "", false
+		if d != nil || !errors.Is(err, errEmpty) || ctx.Err() != nil {
+			return d
 		}
 		w.e.wait(ctx)
 		w.e.forget() // tests write without messages
@@ -393,43 +389,37 @@ func (e *Engine) beat(ctx context.Context, queue string) (int, error) {
 	return r.Moved, err
 }
 
-// asServer is the client of an asynq Server on an engine.
-func asServer(e *Engine) *asynqx.Client { return asynqx.New(e.rdb, byHand{workerOf(e), e}) }
-
-// asDequeue asks as asynq does for the next job of a queue and returns its id,
-// "" if there is none.
-func asDequeue(t *testing.T, c *Engine, queue string) string {
+// asDequeue fetches the next job and returns its id, "" if there is none.
+func asDequeue(t *testing.T, c *Engine) string {
 	t.Helper()
-	msg, err := asServer(c).EvalSha(context.Background(), asynqx.SHA("dequeueCmd"),
-		[]string{store.PendingKey(queue), store.PausedKey(queue), store.ActiveKey(queue), store.LeaseKey(queue)},
-		time.Now().Add(30*time.Second).Unix(), store.TaskPrefix(queue)).Text()
-	if errors.Is(err, redis.Nil) {
-		return ""
+	if d := (byHand{workerOf(c), c}).Next(); d != nil {
+		return d.ID
 	}
-	if err != nil {
-		t.Fatalf("dequeue: %v", err)
-	}
-	m, err := store.DecodeMessage([]byte(msg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.ID
+	return ""
 }
 
-// asDone completes a job and acknowledges it as asynq does.
-func asDone(ctx context.Context, c *Engine, queue, id string) error {
+// asDone completes a job, unless something else was decided, and settles it.
+func asDone(c *Engine, queue, id string) {
 	d := c.Delivery(id)
 	if d == nil {
-		return c.recordCompletion(ctx, &completion{queue: queue, id: id})
+		d = &Delivery{Queue: queue, ID: id}
+		c.flight.add(d)
 	}
 	if d.decided() == nil {
 		d.Decide(store.Outcome{Kind: store.KindComplete}, nil)
 	}
-	now := time.Now().UTC()
-	return asServer(c).EvalSha(ctx, asynqx.SHA("doneCmd"), []string{
-		store.ActiveKey(queue), store.LeaseKey(queue), store.TaskKey(queue, id),
-		"asynq:{" + queue + "}:processed:" + now.Format(time.DateOnly), "asynq:{" + queue + "}:processed",
-	}, id, now.Add(90*24*time.Hour).Unix(), int64(1<<63-1)).Err()
+	if c.settle(d) {
+		c.flight.remove(d)
+	}
+}
+
+// settleDecided settles the jobs in flight whose handlers have returned.
+func settleDecided(c *Engine) {
+	for _, d := range c.flight.all() {
+		if d.decided() != nil && c.settle(d) {
+			c.flight.remove(d)
+		}
+	}
 }
 
 // zAt is a member of a set of instants.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 
@@ -44,7 +43,7 @@ func TestChildrenAreReleased(t *testing.T) {
 	// retry makes asynq's call for a job whose handler has decided o.
 	retry := func(s *testQueue, c *Engine, o store.Outcome) {
 		c.Delivery("a").Decide(o, nil)
-		s.must(asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
+		settleDecided(c)
 	}
 	limit := 0
 	for _, tc := range []struct {
@@ -53,10 +52,10 @@ func TestChildrenAreReleased(t *testing.T) {
 		want string                        // state of the children
 		err  string                        // their last error, and the beginning of the grandchild's
 	}{
-		{"completed", func(s *testQueue, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }, "pending", ""},
+		{"completed", func(s *testQueue, c *Engine) { asDone(c, s.queue, "a") }, "pending", ""},
 		{"completed late", func(s *testQueue, c *Engine) {
 			c.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete}, nil)
-			c.applyReturned(time.Now().Add(2 * ackWithin))
+			settleDecided(c)
 		}, "pending", ""},
 		{"failed", func(s *testQueue, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindFail, Error: "boom"}) }, "cancelled", "parent a failed: boom"},
 		{"rescheduled too often", func(s *testQueue, c *Engine) {
@@ -88,7 +87,7 @@ func TestChildrenAreReleased(t *testing.T) {
 			retry(s, c, store.Outcome{Kind: store.KindRequeue})
 			s.expiring(time.Unix(1, 0), "a")
 			s.pending("b")
-			asDequeue(s.t, c, s.queue)
+			asDequeue(s.t, c)
 		}, "cancelled", "parent a expired"},
 		{"swept", func(s *testQueue, c *Engine) {
 			retry(s, c, store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)})
@@ -113,7 +112,7 @@ func TestChildrenAreReleased(t *testing.T) {
 			s.child(s, "near", "a")
 			far.child(s, "far", "a")
 			s.child(far, "grandchild", "far")
-			if got := asDequeue(t, c, s.queue); got != "a" {
+			if got := asDequeue(t, c); got != "a" {
 				t.Fatalf("fetched %q", got)
 			}
 			tc.end(s, c)
@@ -148,14 +147,14 @@ func TestChildOfTwoParents(t *testing.T) {
 	c := s.client()
 	s.pending("a", "b")
 	s.child(s, "child", "a", "b")
-	asDequeue(t, c, s.queue)
-	asDequeue(t, c, s.queue)
-	s.must(asDone(context.Background(), c, s.queue, "a"))
+	asDequeue(t, c)
+	asDequeue(t, c)
+	asDone(c, s.queue, "a")
 	redistest.Eventually(t, "the child knows of a", func() bool { return s.fields("child")[store.FieldAfterPrefix+"a"] == "0" })
 	if got := s.look()["child"]; got != "waiting" {
 		t.Errorf("after one parent the child is %s", got)
 	}
-	s.must(asDone(context.Background(), c, s.queue, "b"))
+	asDone(c, s.queue, "b")
 	redistest.Eventually(t, "the child is released", func() bool { return s.look()["pending"] == "child" })
 	c.Finish()
 }
@@ -300,7 +299,7 @@ func TestTasksFromManyGoroutines(t *testing.T) {
 		s.pending(id)
 		s.child(s, "child-"+id, id)
 	}
-	stop := runServer(t, c, completing(c, func(string) {}))
+	stop := runServer(t, c, completing(func(string) {}))
 	redistest.Eventually(t, "all have completed", func() bool {
 		return s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val() == 2*n
 	})

@@ -2,93 +2,59 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// What was decided while Redis is away for longer than asynq waits is kept, and recorded
-// when Redis is back.
+// What was decided while Redis is away is recorded when Redis is back.
 func TestOutcomeIsKeptUntilItIsOnRecord(t *testing.T) {
 	t.Parallel()
 	for kind, state := range map[store.Kind]string{
 		store.KindComplete: "completed", store.KindRetry: "retry", store.KindReschedule: "scheduled", store.KindFail: "failed", store.KindCancel: "cancelled", store.KindRequeue: "pending",
 	} {
-		for _, script := range []string{"retryCmd", "requeueCmd", "doneCmd"} {
-			if (kind == store.KindComplete) != (script == "doneCmd") {
-				continue
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := realQueue(t)
+			var gone atomic.Bool
+			tried := make(chan struct{}, 100)
+			c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+				if gone.Load() {
+					tried <- struct{}{}
+					return redis.NewCmdResult(nil, errGone)
+				}
+				return nil
+			}}, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
+			defer c.Finish()
+			s.pending("a")
+			asDequeue(t, c)
+			var settled []store.Kind
+			c.Delivery("a").Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, func(s store.Applied) { settled = append(settled, s.Kind) })
+			gone.Store(true)
+			ended := make(chan struct{})
+			go func() { settleDecided(c); close(ended) }()
+			<-tried
+			<-tried
+			if c.CountInFlight() != 1 {
+				t.Error("it is out of flight without Redis")
 			}
-			t.Run(string(kind)+"/"+script, func(t *testing.T) {
-				t.Parallel()
-				s := realQueue(t)
-				var gone atomic.Bool
-				c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
-					if gone.Load() {
-						return redis.NewCmdResult(nil, errGone)
-					}
-					return nil
-				}}, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
-				s.pending("a")
-				asDequeue(t, c, s.queue)
-				var settled []store.Kind
-				c.Delivery("a").Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, func(s store.Applied) { settled = append(settled, s.Kind) })
-
-				gone.Store(true)
-				lease, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-				defer cancel()
-				ack := func() error { return asDone(lease, c, s.queue, "a") }
-				if kind != store.KindComplete {
-					ack = func() error {
-						return asServer(c).EvalSha(lease, asynqx.SHA(script), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err()
-					}
-				}
-				if err := ack(); err != nil || c.CountInFlight() != 1 || len(settled) > 0 {
-					t.Fatalf("without Redis: %v, %d in hand, told %v; want it kept", err, c.CountInFlight(), settled)
-				}
-				gone.Store(false)
-				c.Finish()
-				if got := s.fields("a")[store.FieldState]; got != state || c.CountInFlight() != 0 {
-					t.Errorf("it is %s with %d in hand, want %s and none", got, c.CountInFlight(), state)
-				}
-				if diff := cmp.Diff([]store.Kind{kind}, settled); diff != "" {
-					t.Errorf("told (-want +got):\n%s", diff)
-				}
-			})
-		}
-	}
-}
-
-// At the end of a shutdown what is decided is recorded for as long as may be waited.
-func TestFinishWaitsForWhatIsDecided(t *testing.T) {
-	t.Parallel()
-	w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }}
-	c := New(w, Options{Queues: []string{"q"}, Concurrency: 1})
-	d := &Delivery{Queue: "q", ID: "a"}
-	c.flight.add(d)
-	d.Decide(store.Outcome{Kind: store.KindFail}, nil)
-	ended := make(chan struct{})
-	go func() { c.Finish(); close(ended) }()
-	select {
-	case <-ended:
-		t.Fatal("it did not wait")
-	case <-time.After(300 * time.Millisecond):
-	}
-	c.Abort()
-	select {
-	case <-ended:
-	case <-time.After(time.Minute):
-		t.Fatal("it did not end with Abort")
+			gone.Store(false)
+			<-ended
+			if got := s.fields("a")[store.FieldState]; got != state || c.CountInFlight() != 0 {
+				t.Errorf("it is %s with %d in hand, want %s and none", got, c.CountInFlight(), state)
+			}
+			if diff := cmp.Diff([]store.Kind{kind}, settled); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -105,8 +71,7 @@ func TestOutcomesOutliveOutages(t *testing.T) {
 	inCall, goOn := make(chan struct{}, 10), make(chan struct{})
 	var runs atomic.Int32
 	s.pending("a")
-	runServer(t, c, func(ctx context.Context, _ *asynq.Task) error {
-		id, _ := asynq.GetTaskID(ctx)
+	runServer(t, c, func(d *Delivery) {
 		n := runs.Add(1)
 		inCall <- struct{}{}
 		<-goOn
@@ -114,8 +79,7 @@ func TestOutcomesOutliveOutages(t *testing.T) {
 		if n >= outages {
 			o = store.Outcome{Kind: store.KindFail, Error: "no"}
 		}
-		c.Delivery(id).Decide(o, nil)
-		return errors.New("not completed")
+		d.Decide(o, nil)
 	})
 	for range outages {
 		select {
@@ -191,7 +155,7 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 				return redis.NewCmdResult(nil, context.DeadlineExceeded)
 			}
 			c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: &onceGate{}, Lease: shortLease})
-			runServer(t, c, func(context.Context, *asynq.Task) error { return errors.New("it was run") })
+			runServer(t, c, func(*Delivery) { t.Error("it was run") })
 			<-lost
 			<-time.After(2 * shortLease) // until it would have been recovered
 			if diff := cmp.Diff(want, s.look()); diff != "" {
@@ -204,27 +168,29 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 	}
 }
 
-// A job whose call was answered while Redis was away, and that comes back after a recovery
+// A job whose call was answered while Redis refused the completion, and that comes back after a recovery
 // before this is on record, is not run again by the worker that knows the answer.
 func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	s := realQueue(t)
 	var gone atomic.Bool
-	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
-		if gone.Load() {
+	tried := make(chan struct{}, 100)
+	c := New(&wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
+		if gone.Load() && under.script() == "complete" {
+			tried <- struct{}{}
 			return redis.NewCmdResult(nil, errGone)
 		}
 		return nil
 	}}, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
 	patience.Store(c, 300*time.Millisecond)
 	s.pending("a")
-	asDequeue(t, c, s.queue)
+	asDequeue(t, c)
 	c.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201}}, nil)
 	gone.Store(true)
-	lease, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	s.must(asDone(lease, c, s.queue, "a"))
-	gone.Store(false)
+	ended := make(chan struct{})
+	go func() { settleDecided(c); close(ended) }()
+	<-tried
+	<-tried
 
 	// Another worker recovers it.
 	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
@@ -238,9 +204,11 @@ func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 	if got := s.fields("a")[store.FieldState]; got != store.StatePending {
 		t.Fatalf("it is %s, want it back", got)
 	}
-	if id := asDequeue(t, c, s.queue); id != "" {
+	if id := asDequeue(t, c); id != "" {
 		t.Errorf("%s runs again", id)
 	}
+	gone.Store(false)
+	<-ended
 	c.Finish()
 	f := s.fields("a")
 	if f[store.FieldState] != store.StateCompleted || f["response_status"] != "201" || c.CountInFlight() != 0 {

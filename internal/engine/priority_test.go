@@ -31,12 +31,12 @@ func TestPrioritiesAlongWithCompletions(t *testing.T) {
 	}
 	got := map[string]int{}
 	for i := range n {
-		id := asDequeue(t, c, high.queue)
+		id := asDequeue(t, c)
 		got[id[:1]]++
 		if i == 15 && got["l"] != 1 {
 			t.Errorf("of the first 16 jobs %d are of low priority", got["l"])
 		}
-		high.must(asDone(context.Background(), c, c.Delivery(id).Queue, id))
+		asDone(c, c.Delivery(id).Queue, id)
 	}
 	if diff := cmp.Diff(map[string]int{"h": n / 16 * 14, "d": n / 16, "l": n / 16}, got); diff != "" {
 		t.Errorf("jobs by priority (-want +got):\n%s", diff)
@@ -61,8 +61,8 @@ func TestUrgentJobAfterAPause(t *testing.T) {
 			defer c.CloseGate(context.Background())
 			low.pending(numbered(4000)...)
 			next := func() string {
-				id := asDequeue(t, c, high.queue)
-				high.must(asDone(context.Background(), c, c.Delivery(id).Queue, id))
+				id := asDequeue(t, c)
+				asDone(c, c.Delivery(id).Queue, id)
 				return id
 			}
 			for range 20 {

@@ -6,23 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 )
-
-// asJanitor asks as asynq's janitor does, and returns how many it is told were
-// deleted.
-func asJanitor(t *testing.T, c *Engine, queue string) int64 {
-	t.Helper()
-	n, err := asServer(c).EvalSha(context.Background(), asynqx.SHA("deleteExpiredCompletedTasksCmd"), []string{store.CompletedKey(queue)}, time.Now().Unix(), store.TaskPrefix(queue), 100).Int64()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // ended puts a job among those that ended in a state of ours, age ago.
 func (s *testQueue) ended(id, state string, age time.Duration, fields ...any) {
@@ -32,8 +20,7 @@ func (s *testQueue) ended(id, state string, age time.Duration, fields ...any) {
 	s.must(s.rdb.ZAdd(context.Background(), store.ParkedKey(s.queue, state), redis.Z{Score: at, Member: id}).Err())
 }
 
-// The janitor's call deletes all finished jobs whose retention has ended. asynq gets the answer
-// that nothing is left to do.
+// Purge deletes all finished jobs whose retention has ended.
 func TestJanitorPurges(t *testing.T) {
 	t.Parallel()
 	s := realQueue(t)
@@ -48,9 +35,7 @@ func TestJanitorPurges(t *testing.T) {
 	s.ended("x2", store.StateExpired, 2*time.Hour)
 	s.ended("young", store.StateFailed, time.Minute)
 	s.at(store.CompletedKey(s.queue), "c", store.StateCompleted, time.Unix(1, 0))
-	if n := asJanitor(t, c, s.queue); n != 0 {
-		t.Errorf("asynq is told to go on: %d", n)
-	}
+	c.Purge(ctx, s.queue)
 	if diff := cmp.Diff(map[string]string{"failed": "young", "young": "failed"}, s.look()); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
@@ -66,7 +51,7 @@ func TestJanitorKeepsWithoutRetention(t *testing.T) {
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
 	s.ended("f", store.StateFailed, 1000*time.Hour)
-	asJanitor(t, c, s.queue)
+	c.Purge(context.Background(), s.queue)
 	if diff := cmp.Diff(map[string]string{"failed": "f", "f": "failed"}, s.look()); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
@@ -86,12 +71,12 @@ func TestJanitorDuringAnOutage(t *testing.T) {
 	}}, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
 	defer c.CloseGate(context.Background())
 	s.ended("f", store.StateFailed, 2*time.Hour)
-	asJanitor(t, c, s.queue)
+	c.Purge(context.Background(), s.queue)
 	if !c.health.down.Load() {
 		t.Error("nobody was told of the outage")
 	}
 	gone = false
-	asJanitor(t, c, s.queue)
+	c.Purge(context.Background(), s.queue)
 	if diff := cmp.Diff(map[string]string{}, s.look()); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}

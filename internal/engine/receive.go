@@ -42,12 +42,9 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 	for i, d := range fetched {
 		if refusal := e.refusal(d); refusal != nil {
 			ctx, cancel := e.bounded()
-			s, problem := e.applyOutcome(ctx, f.queue, d.ID, d.run, *refusal)
+			_, problem := e.applyOutcome(ctx, f.queue, d.ID, d.run, *refusal)
 			cancel()
 			err = errors.Join(err, problem)
-			if s.Kind == store.KindFail && e.o.Unreadable != nil {
-				e.o.Unreadable(f.queue, d.ID, d.Key, s)
-			}
 			passed.dropped++
 			continue
 		}
@@ -94,10 +91,6 @@ func (e *Engine) refused(d *Delivery, behind []store.Fetched) error {
 
 // refusal takes the job in flight, or returns its outcome instead.
 func (e *Engine) refusal(d *Delivery) *store.Outcome {
-	if err := store.CheckMessage(d.msg); err != nil {
-		// asynq could not decode the message and would occupy the slot for ever.
-		return &store.Outcome{Kind: store.KindFail, Error: err.Error()}
-	}
 	switch e.flight.add(d) {
 	case runsStill:
 		// The lease ended, and the job was fetched again while its handler still runs here

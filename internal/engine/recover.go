@@ -8,19 +8,24 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Recover recovers a job of a dead worker, unless its lease was extended meanwhile.
-func (e *Engine) Recover(ctx context.Context, queue, id string, msg *store.Message) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		// A shutdown must not wait: another sweep finds the job.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(e.ctx, redisTimeout)
-		defer cancel()
+// Recover recovers a job of a dead worker, unless its lease was extended meanwhile. A shutdown does not
+// wait for it: another check finds the job.
+func (e *Engine) Recover(queue string, job store.Lapsed) {
+	ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
+	defer cancel()
+	a, err := e.applyUndecided(ctx, queue, job.ID, "", e.recoverOutcome())
+	if err != nil {
+		e.health.failed(err)
+		return
 	}
-	a, err := e.applyUndecided(ctx, queue, id, "", e.recoverOutcome())
-	if err == nil && a.Kind != "" && e.o.Recovered != nil {
-		e.o.Recovered(msg, a)
+	if a.Kind == "" || e.o.Recovered == nil {
+		return
 	}
-	return err
+	msg, err := store.DecodeMessage([]byte(job.Message))
+	if err != nil { // its next run fails it
+		msg = &store.Message{Queue: queue, ID: job.ID}
+	}
+	e.o.Recovered(msg, a)
 }
 
 // recoverOutcome defers a job of a dead worker by a random time, so that a poison job does

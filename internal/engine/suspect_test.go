@@ -45,7 +45,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 		<-othersDone
 		redistest.Eventually(t, "the next suspects are put off", func() bool { return s.rdb.ZCard(context.Background(), store.ScheduledKey(s.queue)).Val() == 2 })
 	})
-	stop := runServer(t, c, completing(c, func(id string) {
+	stop := runServer(t, c, completing(func(id string) {
 		defer done.Done()
 		if !isSuspect[id] {
 			if atOnce.Load() > 0 {
@@ -90,10 +90,10 @@ func TestSuspectIsDeferred(t *testing.T) {
 	s.suspects("s1", "s2", "s3")
 	s.pending("a")
 	before := s.now()
-	if got := asDequeue(t, c, s.queue); got != "s1" {
+	if got := asDequeue(t, c); got != "s1" {
 		t.Fatalf("fetched %q", got)
 	}
-	if got := asDequeue(t, c, s.queue); got != "a" {
+	if got := asDequeue(t, c); got != "a" {
 		t.Fatalf("fetched %q beside the suspect", got)
 	}
 	want := map[string]string{
@@ -110,12 +110,12 @@ func TestSuspectIsDeferred(t *testing.T) {
 		}
 	}
 	// Once the first has ended, the next may run.
-	s.must(asDone(context.Background(), c, s.queue, "s1"))
+	asDone(c, s.queue, "s1")
 	s.must(s.rdb.ZAdd(context.Background(), store.DueKey(s.queue), zAt("s2", 1), zAt("s3", 2)).Err())
 	if _, err := c.beat(context.Background(), s.queue); err != nil {
 		t.Fatal(err)
 	}
-	if got := asDequeue(t, c, s.queue); got != "s2" {
+	if got := asDequeue(t, c); got != "s2" {
 		t.Errorf("fetched %q, want s2", got)
 	}
 }
@@ -170,7 +170,7 @@ func TestSuspectsDoNotHoldUpOthers(t *testing.T) {
 	s.pending("a")
 	for _, want := range []string{"j0000", "a"} {
 		got := make(chan string, 1)
-		go func() { got <- asDequeue(t, c, s.queue) }()
+		go func() { got <- asDequeue(t, c) }()
 		select {
 		case id := <-got:
 			if id != want {

@@ -266,7 +266,7 @@ func TestJobBehindManyTombstones(t *testing.T) {
 			c := New(w, Options{Queues: []string{s.queue}, Concurrency: slots, PollMin: time.Hour, PollMax: time.Hour})
 			defer c.Finish()
 			defer c.CloseGate(ctx)
-			if got := asDequeue(t, c, s.queue); got != "last" {
+			if got := asDequeue(t, c); got != "last" {
 				t.Fatalf("fetched %q", got)
 			}
 			if calls := len(w.sent("fetch")); calls > n/1000+1 {
@@ -330,7 +330,7 @@ func TestFetchReportsExpiredJobs(t *testing.T) {
 	s.expiring(s.now().Add(-time.Second), "over", "long over")
 	s.act(store.Cancel, store.Done, "cancelled")
 	for _, want := range []string{"a", "b"} {
-		if got := asDequeue(t, c, s.queue); got != want {
+		if got := asDequeue(t, c); got != want {
 			t.Errorf("fetched %s, want %s", got, want)
 		}
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Worker runs the engines of all destinations of a process as one: asynq's Server fetches
-// from it, and acknowledges to it. What it costs while nothing happens does not grow with the
+// Worker runs the engines of all destinations of a process as one, for asynq's Server. What it costs while nothing happens does not grow with the
 // destinations, but for one EXISTS a second that names all of their queues.
 type Worker struct {
 	rdb     redis.UniversalClient
@@ -29,6 +28,7 @@ type Worker struct {
 	// ready hands out jobs. Each engine offers one at a time, in turns: senders of a channel
 	// are served in their order.
 	ready    chan *Delivery
+	taken    chan *Delivery // of Next, until Take
 	fetching context.Context
 	stop     context.CancelFunc
 	poke     chan struct{} // ends the pause before the next check of a queue
@@ -115,6 +115,7 @@ func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *
 			w.byQueue[q] = e
 		}
 	}
+	w.taken = make(chan *Delivery, w.Concurrency())
 	w.fetching, w.stop = context.WithCancel(context.Background())
 	return w
 }
@@ -276,7 +277,7 @@ func (w *Worker) maintain() {
 				e.retried = now
 				w.loops.Go(func() {
 					defer e.retrying.Store(false)
-					e.retryWrites(now)
+					e.retryWrites()
 				})
 			}
 		}
@@ -475,19 +476,23 @@ func (e *Engine) hasSlot() bool {
 	return e.flight.slots()-len(e.buffer) < e.o.Concurrency
 }
 
-// Next returns the message of the next job, of any destination; false when there was none for
-// a while or fetching is to stop. The job is in flight then: see Delivery.
-func (w *Worker) Next() (message string, ok bool) {
+// Next waits for a job, of any destination, for the next Take; false when there was none for a while
+// or fetching is to stop. The job is in flight then: see Delivery.
+func (w *Worker) Next() bool {
 	t := time.NewTimer(fetchPatience)
 	defer t.Stop()
 	select {
 	case d := <-w.ready:
-		return d.Message(), true
+		w.taken <- d
+		return true
 	case <-w.fetching.Done():
 	case <-t.C:
 	}
-	return "", false
+	return false
 }
+
+// Take returns a job that Next has got; each once.
+func (w *Worker) Take() *Delivery { return <-w.taken }
 
 // After settles a job whose handler has returned, and returns a job that the same goroutine can
 // run at once; nil if none is ready or fetching is to stop.
@@ -543,36 +548,11 @@ func (e *Engine) inSlotOf(d *Delivery, more bool) (next *Delivery) {
 	return next
 }
 
-// settle applies the outcome, and reports whether the job is over.
-func (e *Engine) settle(d *Delivery) (over bool) {
-	if d.decided() == nil {
-		d.Decide(store.Outcome{Kind: store.KindFail, Error: errUndecided.Error()}, nil)
-	}
-	over, err := e.apply(e.hard, d)
-	if err != nil {
-		e.health.failed(err)
-	}
-	return over
-}
-
-var errUndecided = errors.New("its handler ended without an outcome")
-
 // CancelTask cancels the run of a job as if a cancel of the job had been requested.
 func (w *Worker) CancelTask(id string) {
 	for _, e := range w.engines {
 		if d := e.flight.get(id); d != nil {
 			d.cancel()
-		}
-	}
-}
-
-// Running calls f for each job whose handler runs.
-func (w *Worker) Running(f func(id, queue string, payload []byte, started time.Time)) {
-	for _, e := range w.engines {
-		for _, d := range e.flight.all() {
-			if payload, started := d.running(); !started.IsZero() {
-				f(d.ID, d.Queue, payload, started)
-			}
 		}
 	}
 }
@@ -594,11 +574,10 @@ func (w *Worker) CloseGate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Finish puts back the jobs whose handlers still run, applies what outcomes are left, for as
-// long as that takes or until Abort, and ends everything else.
+// Finish puts back the jobs whose handlers still run, for as long as that takes or until Abort, and
+// ends everything else.
 func (w *Worker) Finish() {
-	w.each(func(_ int, e *Engine) { e.requeueUndecided() })
-	w.each(func(_ int, e *Engine) { e.applyAll() }) // leases are extended until all have
+	w.each(func(_ int, e *Engine) { e.requeueUndecided() }) // leases are extended until all have
 	w.each(func(_ int, e *Engine) { e.Finish() })
 	w.loops.Wait()
 }
@@ -620,55 +599,19 @@ func (w *Worker) each(f func(i int, e *Engine)) {
 	wg.Wait()
 }
 
-// Delivery returns the job in flight with the id, nil if there is none.
-func (w *Worker) Delivery(queue, id string) *Delivery {
-	if e := w.byQueue[queue]; e != nil {
-		return e.Delivery(id)
-	}
-	return nil
-}
-
-// InFlight reports whether the job is in flight.
-func (w *Worker) InFlight(queue, id string) bool { return w.Delivery(queue, id) != nil }
-
-// errNotServed is of a queue of no engine. asynq asks for queues of its tasks only.
-var errNotServed = errors.New("engine: the queue is not served by this worker")
-
-// Acknowledge is that of the queue's engine.
-func (w *Worker) Acknowledge(ctx context.Context, queue, id string) (decided bool, err error) {
-	e := w.byQueue[queue]
-	if e == nil {
-		return false, errNotServed
-	}
-	return e.Acknowledge(ctx, id)
-}
-
-// Fail is that of the queue's engine.
-func (w *Worker) Fail(ctx context.Context, queue, id, problem string) error {
-	return w.of(queue, func(e *Engine) error { return e.Fail(ctx, queue, id, problem) })
-}
-
-// Requeue is that of the queue's engine.
-func (w *Worker) Requeue(ctx context.Context, queue, id string) error {
-	return w.of(queue, func(e *Engine) error { return e.Requeue(ctx, queue, id) })
-}
-
-// Recover is that of the queue's engine.
-func (w *Worker) Recover(ctx context.Context, queue, id string, msg *store.Message) error {
-	return w.of(queue, func(e *Engine) error { return e.Recover(ctx, queue, id, msg) })
-}
-
-func (w *Worker) of(queue string, f func(*Engine) error) error {
-	if e := w.byQueue[queue]; e != nil {
-		return f(e)
-	}
-	return errNotServed
-}
-
-// Lapsed lists the messages of jobs whose workers have died, of all queues: their leases have
+// RecoverLapsed recovers the jobs of all queues whose workers have died: their leases have
 // lapsed at two checks, WorkerOptions.SecondCheck apart by this process's monotonic clock, and
 // were not extended in between. One check would take a step of Redis's clock for a death.
-func (w *Worker) Lapsed() (messages []string) {
+func (w *Worker) RecoverLapsed() {
+	for queue, jobs := range w.dead() {
+		for _, job := range jobs {
+			w.byQueue[queue].Recover(queue, job)
+		}
+	}
+}
+
+// dead lists the jobs of RecoverLapsed, by queue.
+func (w *Worker) dead() map[string][]store.Lapsed {
 	first := w.lapsed(slices.Collect(maps.Keys(w.byQueue)))
 	if len(first) == 0 {
 		return nil
@@ -680,18 +623,11 @@ func (w *Worker) Lapsed() (messages []string) {
 	case <-w.fetching.Done():
 		return nil
 	}
-	for queue, jobs := range w.lapsed(slices.Collect(maps.Keys(first))) {
-		before := make(map[store.Lapsed]bool, len(first[queue]))
-		for _, job := range first[queue] {
-			before[job] = true
-		}
-		for _, job := range jobs {
-			if before[job] {
-				messages = append(messages, job.Message)
-			}
-		}
+	second := w.lapsed(slices.Collect(maps.Keys(first)))
+	for queue, jobs := range second {
+		second[queue] = slices.DeleteFunc(jobs, func(job store.Lapsed) bool { return !slices.Contains(first[queue], job) })
 	}
-	return messages
+	return second
 }
 
 // lapsed lists the jobs whose leases have lapsed, by queue.
@@ -723,7 +659,7 @@ func (w *Worker) lapsed(queues []string) map[string][]store.Lapsed {
 func (w *Worker) Maintain() (moved int) {
 	now := time.Now()
 	for _, e := range w.engines {
-		e.retryWrites(now)
+		e.retryWrites()
 	}
 	for node, forwards := range w.begin(now) {
 		moved += w.forward(forwards)

@@ -35,11 +35,7 @@ func (w *world) beatBy(p *process) {
 	}
 	for _, h := range p.sortedHands() {
 		j := w.book.jobs[h.id]
-		if !h.returned.IsZero() && h.applied != nil { // it was acknowledged after all
-			w.book.applied(h.id, *h.applied)
-			w.letGo(p, h)
-		}
-		if j.asked == jobs.ActionCancel && j.status() == jobs.Running && j.last.Worker == p.name && !h.cut && h.returned.IsZero() {
+		if j.asked == jobs.ActionCancel && j.status() == jobs.Running && j.last.Worker == p.name && !h.cut {
 			w.t.Fatalf("A running job is interrupted: %s goes on with %s, which was cancelled", p, h.id)
 		}
 		if h.cut && w.book.asked[jobs.ActionCancel] == 0 {
@@ -63,11 +59,13 @@ func (w *world) shutDown(t *rapid.T) {
 	p.stopping.Store(true)
 	w.must(p.engine.CloseGate(ctx))
 	for _, h := range p.sortedHands() {
-		if p.stalled || !h.returned.IsZero() {
-			continue // asynq finds the lease lost and leaves the job alone
+		if p.stalled {
+			continue // it dies before
 		}
-		w.book.decided(h.id, store.Outcome{Kind: store.KindRequeue})
-		w.must(p.sendRequeue(h.id))
+		requeue := store.Outcome{Kind: store.KindRequeue}
+		w.book.decided(h.id, requeue)
+		h.delivery.Decide(requeue, nil)
+		p.worker.Settle(h.delivery)
 		w.settleDown()
 	}
 	p.engine.Finish()
@@ -109,25 +107,6 @@ func (w *world) stall(t *rapid.T) {
 	p := oneOf(t, "process", w.stallable()...)
 	t.Logf("%s stalls", p)
 	p.stalled = true
-}
-
-// forgettable are jobs that asynq may forget.
-func (w *world) forgettable() []held {
-	return w.inHand(func(p *process, h *hand) bool { return p.stalled && h.returned.IsZero() })
-}
-
-// forget has a handler return whose job asynq does not acknowledge, because it found
-// the lease lost.
-func (w *world) forget(t *rapid.T) {
-	one := oneOf(t, "job", w.forgettable()...)
-	p, h := one.p, one.h
-	w.focus = h.id
-	h.outcome = w.drawOutcome(t, h)
-	t.Logf("%s ends %s, %s, and asynq forgets it", p, h.id, h.outcome.Kind)
-	w.book.decided(h.id, h.outcome)
-	w.book.over(h.id, p.name)
-	h.delivery.Decide(h.outcome, func(a store.Applied) { h.applied = &a })
-	h.returned = time.Now()
 }
 
 // lease is that of a job in somebody's hands, as asynq reads it.
@@ -176,7 +155,7 @@ func (w *world) recoverBy(p *process, id string) {
 		}
 		delete(j.inHand, worker)
 	}
-	w.must(p.sendRecover(id))
+	p.recover(id)
 	w.settleDown()
 }
 
@@ -184,7 +163,5 @@ func (w *world) recoverBy(p *process, id string) {
 func (w *world) recoverInVain(t *rapid.T) {
 	l := oneOf(t, "job", w.leased(false)...)
 	p := w.someServer(t, l.queue)
-	if h := p.hands[l.id]; h == nil || h.returned.IsZero() { // else it would be an acknowledgement
-		w.must(p.sendRecover(l.id))
-	}
+	p.recover(l.id)
 }

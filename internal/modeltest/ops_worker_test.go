@@ -62,7 +62,7 @@ func (w *world) inHand(want func(*process, *hand) bool) []held {
 
 // running are those whose handlers have not returned.
 func (w *world) running() []held {
-	return w.inHand(func(_ *process, h *hand) bool { return h.returned.IsZero() })
+	return w.inHand(func(*process, *hand) bool { return true })
 }
 
 // fetch has a process look for jobs. A reply may be lost: then nobody has them.
@@ -162,7 +162,7 @@ func (w *world) finishBy(p *process, h *hand, lose bool) {
 			p.wire.lose.Store(store.ActiveKey(p.queue))
 		}
 	}
-	w.must(p.sendAck(h))
+	p.worker.Settle(h.delivery)
 	w.settleDown()
 	w.letGo(p, h)
 	if h.applied == nil {
@@ -202,7 +202,6 @@ func (w *world) workerOps() []op {
 		{1, "shut down", func() bool { return len(w.living()) > 0 }, w.shutDown},
 		{2, "kill", func() bool { return len(w.holding()) > 0 }, w.kill},
 		{2, "stall", func() bool { return len(w.stallable()) > 0 }, w.stall},
-		{2, "forget", func() bool { return len(w.forgettable()) > 0 }, w.forget},
 		{4, "recover", func() bool { return len(w.leased(true)) > 0 }, w.recover},
 		{1, "recover in vain", func() bool { return len(w.leased(false)) > 0 }, w.recoverInVain},
 	}

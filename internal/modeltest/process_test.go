@@ -3,7 +3,6 @@ package modeltest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,10 +12,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/engine"
 )
 
@@ -32,24 +27,14 @@ const (
 	retentionFailed = 2 * time.Minute
 )
 
-// The scripts of asynq that its Server sends, as which the test calls; asynqx's
-// contract test holds them against asynq's source.
-const (
-	dequeueCmd  = "a8153319360adc71cdc370107f8ab9786f204765"
-	completeCmd = "117dca952700588e559c7ace20b925096d587974"
-	retryCmd    = "65fa409c88198a681c53e0892d8276eca0145694"
-	requeueCmd  = "f34cbfd11d1fc8019af55b50c447fc68eb8b29e5"
-)
-
-// process is a worker that serves one queue: asynqx's client, with the test in
-// place of asynq's Server and of the handlers.
+// process is a worker that serves one queue, with the test in place of asynq's Server and of the
+// handlers.
 type process struct {
 	w           *world
 	name, queue string
 	concurrency int
 	engine      *engine.Engine
 	worker      *engine.Worker
-	client      *asynqx.Client
 	wire        *wire
 	gate        *gate
 	answers     chan string // ids that it was handed
@@ -68,7 +53,6 @@ type hand struct {
 	cut      bool // its call was cut
 	outcome  store.Outcome
 	applied  *store.Applied // what came of the outcome
-	returned time.Time      // when its handler did, if asynq has forgotten it then
 }
 
 func (w *world) newProcess(queue string, concurrency int) *process {
@@ -84,22 +68,7 @@ func (w *world) newProcess(queue string, concurrency int) *process {
 		RecoverSpread: spread,
 	})
 	p.worker = engine.NewWorker(p.wire, engine.WorkerOptions{}, p.engine)
-	p.client = asynqx.New(p.wire, byHand{p.worker, p.engine})
 	return p
-}
-
-// byHand is a worker that fetches when the test asks it to.
-type byHand struct {
-	*engine.Worker
-	engine *engine.Engine
-}
-
-func (w byHand) Next() (message string, ok bool) {
-	w.engine.Wake() // the test writes without messages
-	if d, _ := w.engine.Next(5 * time.Second); d != nil {
-		return d.Message(), true
-	}
-	return "", false
 }
 
 // end lets go of what the process holds in memory.
@@ -134,35 +103,19 @@ func (*gate) Unused(context.Context, engine.Grant) {}
 func (*gate) Close(context.Context) error          { return nil }
 
 // busy is how many of its slots are taken.
-func (p *process) busy() int {
-	n := 0
-	for _, h := range p.hands {
-		if h.returned.IsZero() {
-			n++
-		}
-	}
-	return n
-}
+func (p *process) busy() int { return len(p.hands) }
 
-// ask asks for the next job as asynq does, until there is one.
+// ask asks for the next job, until there is one.
 func (p *process) ask() {
 	p.asking = true
 	go func() {
 		for !p.stopping.Load() {
-			msg, err := p.client.EvalSha(ctx, dequeueCmd,
-				[]string{store.PendingKey(p.queue), store.PausedKey(p.queue), store.ActiveKey(p.queue), store.LeaseKey(p.queue)},
-				time.Now().Add(leaseFor).Unix(), store.TaskPrefix(p.queue)).Text()
-			if errors.Is(err, redis.Nil) {
-				sleep(time.Millisecond) // as asynq does
-				continue
-			}
-			m, err := store.DecodeMessage([]byte(msg))
-			if err != nil {
-				p.answers <- err.Error()
+			p.engine.Wake() // the test writes without messages
+			if d, _ := p.engine.Next(5 * time.Second); d != nil {
+				p.answers <- d.ID
 				return
 			}
-			p.answers <- m.ID
-			return
+			sleep(time.Millisecond)
 		}
 	}()
 	p.w.settleDown()
@@ -203,38 +156,9 @@ func (p *process) heartbeat() {
 	p.w.must(p.engine.ExtendLeases(ctx))
 }
 
-// sendAck acknowledges a job as asynq does when its handler has returned.
-func (p *process) sendAck(h *hand) error {
-	task := store.TaskKey(p.queue, h.id)
-	ctx, cancel := context.WithTimeout(ctx, leaseFor)
-	defer cancel()
-	if h.outcome.Kind == store.KindComplete {
-		return p.client.EvalSha(ctx, completeCmd, []string{
-			store.ActiveKey(p.queue), store.LeaseKey(p.queue), store.CompletedKey(p.queue), task,
-			p.stats(":" + time.Now().UTC().Format(time.DateOnly)), p.stats(""),
-		}, h.id, time.Now().Add(90*24*time.Hour).Unix(), 0, "", int64(1<<63-1)).Err()
-	}
-	return p.client.EvalSha(ctx, retryCmd, []string{task, store.ActiveKey(p.queue)}, h.id, encoded(p.queue, h.id, "not completed")).Err()
-}
-
-func (p *process) stats(suffix string) string { return "asynq:{" + p.queue + "}:processed" + suffix }
-
-// encoded is a job's message as asynq sends it with a failure.
-func encoded(queue, id, problem string) []byte {
-	return (&store.Message{Type: store.TaskType, ID: id, Queue: queue, ErrorMsg: problem}).AppendTo(nil)
-}
-
-// sendRequeue puts a job back at the end of a shutdown.
-func (p *process) sendRequeue(id string) error {
-	return p.client.EvalSha(ctx, requeueCmd, []string{
-		store.ActiveKey(p.queue), store.LeaseKey(p.queue), store.PendingKey(p.queue), store.TaskKey(p.queue, id),
-	}, id).Err()
-}
-
-// sendRecover tells Redis that the lease of a job was found lost.
-func (p *process) sendRecover(id string) error {
-	return p.client.EvalSha(ctx, retryCmd, []string{store.TaskKey(p.queue, id), store.ActiveKey(p.queue)},
-		id, encoded(p.queue, id, asynq.ErrLeaseExpired.Error())).Err()
+// recover recovers a job whose lease was found lapsed.
+func (p *process) recover(id string) {
+	p.engine.Recover(p.queue, store.Lapsed{RunOf: store.RunOf{ID: id}})
 }
 
 // sendBeat and sendJanitor are what a worker does once in a while.
