@@ -208,12 +208,6 @@ func (a *alerting) limit(n int) []string {
 // heal lets the API accept calls again.
 func (a *alerting) heal() { a.limited.Store(false) }
 
-// awaitState waits until the breaker is in a state.
-func (a *alerting) awaitState(want breaker.State, d time.Duration) {
-	a.t.Helper()
-	redistest.Await(a.t, d, "the breaker is "+want.String(), func() bool { return a.state() == want })
-}
-
 // lastIncident is the last incident of the destination as the command shows it.
 func (a *alerting) lastIncident() breaker.Incident {
 	a.t.Helper()

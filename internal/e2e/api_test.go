@@ -276,24 +276,3 @@ func TestAPIWithoutRedis(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
-
-// Who waits for a job is told how it ended.
-func TestEnqueueAndWait(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
-	out, stderr, code := f.tidegate("enqueue", "-d", f.dest, "--wait", "--timeout", "1s")
-	if code != 1 || out != "" || !regexp.MustCompile(`^job \S+ is enqueued; waiting for its end\ntidegate: job \S+ has not ended after 1s; it goes on without this command: it is pending: no worker has served `).MatchString(stderr) {
-		t.Errorf("without a worker: %d %q %q", code, out, stderr)
-	}
-	f.start()
-	out, stderr, code = f.tidegate("enqueue", "-d", f.dest, "--wait", "--timeout", "30s", "-o", "json")
-	var job jobs.Job
-	if err := json.Unmarshal([]byte(out), &job); err != nil || code != 0 || job.Status != jobs.Completed || job.Response == nil || job.Response.Status != 201 {
-		t.Errorf("one that completes: %d %v %s %s", code, err, out, stderr)
-	}
-	f.api.Queue(fakeapi.Answer{Status: http.StatusUnprocessableEntity, Body: "no such picture"})
-	out, stderr, code = f.tidegate("enqueue", "-d", f.dest, "--wait")
-	if code != 1 || !strings.Contains(out, "failed") || !strings.Contains(stderr, "is failed: ") {
-		t.Errorf("one that fails: %d %s %s", code, out, stderr)
-	}
-}

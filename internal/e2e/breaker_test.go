@@ -113,14 +113,3 @@ func TestFleetSharesOneBreaker(t *testing.T) {
 	}
 	t.Logf("%d jobs, %d calls, %d refused, %d openings, %d probes, %d reschedules", n, len(receipts), wasted, openings, probes, rescheduled)
 }
-
-// Three workers of ten calls each keep to the five that the API allows at once.
-func TestFleetConcurrency(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 50 * time.Millisecond})
-	f.env["DESTINATION_0_FLEET_CONCURRENCY"] = "5"
-	f.publishAll(100, 3, time.Minute)
-	if s := f.api.Stats(); s.MaxInFlight != 5 {
-		t.Errorf("%d calls were in flight at once, want 5", s.MaxInFlight)
-	}
-}

@@ -51,7 +51,7 @@ func TestEveryFeatureOnACluster(t *testing.T) {
 	c := redistest.StartCluster(t)
 	rights := leastRights(t)
 	c.SetUser(t, aclUser, aclPassword, rights...)
-	everyFeature(t, asUser{c}, scattered(t, c, 5))
+	everyFeature(t, asUser{c}, scattered(t, c, 4))
 	checkRights(t, c.Nodes(), rights)
 }
 

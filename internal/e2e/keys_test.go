@@ -11,7 +11,6 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -140,38 +139,6 @@ func TestLimitedUserStopsNobodyElse(t *testing.T) {
 	}
 	if limited, most := f.api.Stats().Limited, 4*workers*10; limited > most {
 		t.Errorf("%d calls were refused, want at most %d", limited, most)
-	}
-	t.Logf("%d calls, %d refused", f.api.Stats().Calls, f.api.Stats().Limited)
-}
-
-// A limit that the API says is everybody's stops all keys.
-func TestGlobalLimitStopsAllKeys(t *testing.T) {
-	t.Parallel()
-	const workers, users, perUser = 3, 6, 15
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
-		Limiter: fakelimit.Everyone{Limiter: fakeapi.FixedWindow{Quota: 40, Window: 2 * time.Second}},
-		Hints:   fakeapi.RetryAfter | fakeapi.Scope, Latency: 40 * time.Millisecond,
-	})
-	var ids, keys []string
-	for i := range users {
-		keys = append(keys, "user"+string(rune('a'+i)))
-	}
-	f.withTokens(keys...)
-	for _, key := range keys {
-		ids = append(ids, f.enqueue(perUser, jobs.Key(key))...)
-	}
-	for range workers {
-		f.start()
-	}
-	f.waitCompleted(ids, 30*time.Second)
-	f.exactlyOnce(ids)
-	if openings := quiet(t, f.history(), f.api.Receipts()); openings < 2 {
-		t.Errorf("%d openings with %d jobs and 40 calls in a window", openings, users*perUser)
-	}
-	for _, key := range keys {
-		if events := f.historyOf(key); len(events) != 0 {
-			t.Errorf("the breaker of %s moved: %v", key, events)
-		}
 	}
 	t.Logf("%d calls, %d refused", f.api.Stats().Calls, f.api.Stats().Limited)
 }

@@ -3,20 +3,20 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,9 +25,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
 	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -89,17 +87,14 @@ type longRun struct {
 	rng   *rand.Rand // of the producer
 	dests []string
 	apis  []*fakeapi.API
-	slack *fakeslack.Slack
-	token string
 
 	mu        sync.Mutex
 	jobs      map[string]*longJob
 	open      []string // ids that have not ended, the oldest first
-	callbacks map[string]jobs.Status
 	processes map[string]*worker
-	urls      []string // of the API's instances
 	named     int
-	counts    map[string]int // of what happened, for the verdict
+	counts    map[string]int   // of what happened, for the verdict
+	memory    map[string][]int // KiB of Redis and of the worker that is not killed, in the order of samples
 }
 
 // Mixed work goes on while every minute a process or Redis is killed. Each accepted job
@@ -109,10 +104,10 @@ type longRun struct {
 //	go test -tags soak -run TestLongRun -v -timeout 90m ./internal/e2e -longrun 1h
 func TestLongRun(t *testing.T) {
 	r := newLongRun(t)
-	for _, name := range []string{"worker a", "worker b", "api a", "api b"} {
+	for _, name := range []string{"worker a", "worker b"} {
 		r.run(name)
 	}
-	m := r.measure()
+	started := time.Now()
 	work, stop := context.WithCancel(t.Context())
 	defer stop()
 	var producers sync.WaitGroup
@@ -121,6 +116,7 @@ func TestLongRun(t *testing.T) {
 	watch, unwatch := context.WithCancel(t.Context())
 	defer unwatch()
 	producers.Go(func() { r.every(watch, 10*time.Second, r.look) })
+	producers.Go(func() { r.every(work, min(10*time.Second, *longRunFor/60), r.sample) })
 
 	over := time.After(*longRunFor)
 	kill := time.NewTicker(min(longKillEvery, *longRunFor/4))
@@ -130,10 +126,10 @@ func TestLongRun(t *testing.T) {
 		case <-over:
 			stop()
 		case <-kill.C:
-			// Some processes live on after the warm-up, so that their memory has a curve.
-			victims := []string{"worker a", "redis", "api a", "worker a"}
-			if time.Since(m.started) < *longRunFor/8 {
-				victims = []string{"worker b", "api b"}
+			// One worker lives on after the warm-up, so that its memory has a curve.
+			victims := []string{"worker a", "redis", "worker a"}
+			if time.Since(started) < *longRunFor/8 {
+				victims = []string{"worker b"}
 			}
 			r.kill(victims[n%len(victims)])
 		}
@@ -141,9 +137,8 @@ func TestLongRun(t *testing.T) {
 	r.drain()
 	unwatch()
 	producers.Wait()
-	m.stop()
 	r.verdict()
-	m.verdict()
+	r.memoryIsFlat()
 }
 
 func newLongRun(t *testing.T) *longRun {
@@ -155,18 +150,9 @@ func newLongRun(t *testing.T) *longRun {
 	t.Logf("-longrun %s -longrun.seed %d", *longRunFor, seed)
 	r := &longRun{
 		fleet: newFleet(t, redistest.Start(t, redistest.WithAOF()), fakeapi.Options{}),
-		rng:   rand.New(rand.NewPCG(seed, 0)), slack: fakeslack.New(fakeslack.Options{}),
-		jobs: map[string]*longJob{}, callbacks: map[string]jobs.Status{}, processes: map[string]*worker{}, counts: map[string]int{},
+		rng:   rand.New(rand.NewPCG(seed, 0)),
+		jobs:  map[string]*longJob{}, processes: map[string]*worker{}, counts: map[string]int{}, memory: map[string][]int{},
 	}
-	receiver := loopback.NewServer("receiver", http.HandlerFunc(r.callback))
-	callbacks, err := receiver.Start("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.slack.Start(""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = receiver.Close(), r.slack.Close() })
 	tokens := map[string]string{}
 	for i := range longKeys {
 		tokens[fmt.Sprintf("k%d", i)] = fmt.Sprintf("token-%d", i)
@@ -177,8 +163,6 @@ func newLongRun(t *testing.T) *longRun {
 	}
 	maps.Copy(r.env, map[string]string{
 		"JOB_RETENTION": longRetention.String(), "JOB_RETENTION_FAILED": longRetention.String(), "CIRCUIT_BREAKER_COOLDOWN_MS": "3000",
-		"SLACK_BOT_TOKEN": fakeslack.DefaultToken, "SLACK_CHANNEL": fakeslack.DefaultChannel, "SLACK_API_URL": r.slack.APIURL(),
-		"ALERT_OPEN_TOO_LONG": "1m", "LISTEN_ADDR": "127.0.0.1:0",
 	})
 	var urls []string
 	for _, o := range longProfiles {
@@ -204,15 +188,12 @@ func newLongRun(t *testing.T) *longRun {
 		if profile == longProfileCount-1 {
 			set("AUTH_TOKENS_FILE", file)
 		}
-		set("CALLBACK_URL", callbacks)
-		set("CALLBACK_SECRET", oldSecret)
 	}
 	r.dest = r.dests[0]
+	var err error
 	if r.client, err = jobs.NewClient(r.rdb, jobs.WithDestinations(r.dests...), jobs.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
-	r.env["API_TOKENS_FILE"] = filepath.Join(t.TempDir(), "api-tokens.json")
-	r.token = r.fleet.token(r.env["API_TOKENS_FILE"], "long", "operate,enqueue")
 	return r
 }
 
@@ -253,18 +234,7 @@ func (r *longRun) count(what string, n int) {
 // run starts a process under a name.
 func (r *longRun) run(name string) {
 	r.t.Helper()
-	kind, which, _ := strings.Cut(name, " ")
-	var w *worker
-	if kind == "api" {
-		i := r.apiInstance()
-		r.mu.Lock()
-		r.urls = slices.DeleteFunc(r.urls, func(u string) bool { return strings.HasPrefix(u, which) })
-		r.urls = append(r.urls, which+i.url)
-		r.mu.Unlock()
-		w = i.worker
-	} else {
-		w = r.start()
-	}
+	w := r.start()
 	r.mu.Lock()
 	r.processes[name] = w
 	r.mu.Unlock()
@@ -287,23 +257,6 @@ func (r *longRun) kill(name string) {
 	r.run(name)
 }
 
-// callback notes the end of a job.
-func (r *longRun) callback(w http.ResponseWriter, req *http.Request) {
-	var event struct {
-		Data struct {
-			ID     string
-			Status jobs.Status
-		}
-	}
-	if err := json.NewDecoder(req.Body).Decode(&event); err != nil {
-		return // it was cut
-	}
-	r.mu.Lock()
-	r.callbacks[event.Data.ID] = event.Data.Status
-	r.mu.Unlock()
-	w.WriteHeader(http.StatusNoContent)
-}
-
 // key draws the key of a job, "" for none. Where the API limits each key, every
 // destination has its own ones, and half of the jobs are of a few of them.
 func (r *longRun) key(dest string) string {
@@ -319,7 +272,7 @@ func (r *longRun) key(dest string) string {
 	}
 }
 
-// produce enqueues one to five jobs of a kind, through the client or over HTTP.
+// produce enqueues jobs of a kind.
 func (r *longRun) produce(ctx context.Context) {
 	pick := func() string { return r.dests[r.rng.IntN(len(r.dests))] }
 	id := func() jobs.Option { r.named++; return jobs.ID(fmt.Sprintf("long-%d", r.named)) }
@@ -365,10 +318,6 @@ func (r *longRun) produce(ctx context.Context) {
 		r.jobs[s.ID] = &longJob{dest: s.Destination, after: s.After, uncertain: true}
 	}
 	r.mu.Unlock()
-	if r.rng.IntN(3) == 0 {
-		r.post(ctx, specs)
-		return
-	}
 	results, err := r.client.EnqueueMany(ctx, specs)
 	for i, result := range results {
 		if err == nil && result.Err == nil {
@@ -382,49 +331,6 @@ func (r *longRun) accepted(id string) {
 	defer r.mu.Unlock()
 	r.jobs[id].uncertain = false
 	r.open = append(r.open, id)
-}
-
-// post enqueues over HTTP, one job a request.
-func (r *longRun) post(ctx context.Context, specs []*jobs.Spec) {
-	r.mu.Lock()
-	url := r.urls[r.rng.IntN(len(r.urls))][1:]
-	r.mu.Unlock()
-	for _, s := range specs {
-		doc := map[string]any{
-			"id": s.ID, "destination": s.Destination, "payload": s.Payload, "after": s.After,
-			"batch": s.Batch, "priority": s.Priority, "key": s.Key, "retry": s.Retry, "available_at": time.Now().Add(s.Delay),
-		}
-		maps.DeleteFunc(doc, func(name string, _ any) bool {
-			return name == "retry" && s.Retry == nil || name == "after" && s.After == nil ||
-				name == "batch" && s.Batch == "" || name == "key" && s.Key == "" || name == "priority" && s.Priority == ""
-		})
-		body, err := json.Marshal(doc)
-		if err != nil {
-			r.t.Error(err)
-		}
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/jobs", bytes.NewReader(body))
-		if err != nil {
-			r.t.Error(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+r.token)
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := (&http.Client{}).Do(req) // ctx bounds it
-		if err == nil {
-			text, _ := io.ReadAll(resp.Body) // for the message only
-			_ = resp.Body.Close()
-			switch resp.StatusCode {
-			case http.StatusCreated:
-				r.accepted(s.ID)
-				r.count("jobs by HTTP", 1)
-			case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnauthorized:
-				if len(s.After) == 0 { // else its parent may not have been accepted
-					r.t.Errorf("enqueue of %s: %d %s", body, resp.StatusCode, text)
-				}
-			}
-		}
-		cancel()
-	}
 }
 
 // interfere cancels, pauses and retries some jobs, and pauses a destination for a while.
@@ -564,23 +470,12 @@ func (r *longRun) verdict() {
 		r.count("calls", stats.Calls)
 		r.count("calls that were refused", stats.Limited)
 	}
-	redistest.Await(r.t, time.Minute, "all ends have been called back", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for id, j := range r.jobs {
-			if j.status != "" && r.callbacks[id] != j.status {
-				return false
-			}
-		}
-		return true
-	})
 	out, stderr, code := r.tidegate("doctor", "--dry-run", "-o", "json")
 	var report struct{ Findings []any }
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || len(report.Findings) > 0 {
 		r.t.Errorf("the doctor says (%d, %v):\n%s%s", code, err, out, stderr)
 	}
-	r.count("messages in Slack", len(r.slack.Messages()))
-	for _, what := range []string{"messages in Slack", "calls that were refused", "jobs " + string(jobs.Completed), "jobs by HTTP", "cancel"} {
+	for _, what := range []string{"calls that were refused", "jobs " + string(jobs.Completed), "cancel"} {
 		if r.counts[what] == 0 {
 			r.t.Errorf("there were no %s: that was no test", what)
 		}
@@ -611,6 +506,50 @@ func (r *longRun) checkCall(c, before fakeapi.Receipt, accepted map[string]time.
 	for _, parent := range j.after {
 		if at, ok := accepted[parent]; !ok || at.After(c.At) {
 			r.t.Errorf("parents first: %s was called before its parent %s had been accepted", c.Key, parent)
+		}
+	}
+}
+
+var usedMemory = regexp.MustCompile(`(?m)^used_memory:(\d+)`)
+
+// sample notes how much memory Redis and the worker that is not killed have.
+func (r *longRun) sample(ctx context.Context) {
+	add := func(name string, kib int) {
+		if kib > 0 { // else it is down at the moment
+			r.mu.Lock()
+			r.memory[name] = append(r.memory[name], kib)
+			r.mu.Unlock()
+		}
+	}
+	r.mu.Lock()
+	pid := r.processes["worker b"].pid()
+	r.mu.Unlock()
+	kib := 0
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
+		_, rest, _ := strings.Cut(string(b), "VmRSS:")
+		_, _ = fmt.Sscan(rest, &kib)
+	}
+	add("worker b", kib)
+	if info, err := r.rdb.Info(ctx, "memory").Result(); err == nil {
+		if found := usedMemory.FindStringSubmatch(info); found != nil {
+			bytes, _ := strconv.Atoi(found[1]) // digits
+			add("Redis", bytes>>10)
+		}
+	}
+}
+
+// memoryIsFlat fails if memory has grown since the warm-up; a shorter run does not say whether it has.
+func (r *longRun) memoryIsFlat() {
+	const allowance = 4 << 10 // KiB, of noise
+	for name, kib := range r.memory {
+		quarter := len(kib) / 4
+		if quarter == 0 {
+			continue
+		}
+		early, late := slices.Sorted(slices.Values(kib[quarter : 2*quarter]))[quarter/2], slices.Sorted(slices.Values(kib[3*quarter : 4*quarter]))[quarter/2]
+		r.t.Logf("memory of %s: median of the second quarter %d KiB, of the last %d KiB", name, early, late)
+		if *longRunFor >= 20*time.Minute && late > early+early/10+allowance {
+			r.t.Errorf("memory of %s grows", name)
 		}
 	}
 }

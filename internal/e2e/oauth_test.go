@@ -24,75 +24,57 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// signedIn is an API that takes the access tokens of a token server.
-type signedIn struct {
+// art is an API like DeviantArt's: it takes the access tokens of a token server and uploads, publishes
+// each of them, and lets a user make a few calls at a time.
+type art struct {
 	*fleet
 	oauth *fakeoauth.Fake
-	file  string
+	file  string // of refresh tokens
 
-	mu       sync.Mutex
-	accepted map[string]int // by idempotency key
-	refused  map[string]int // by token
-}
-
-func newSignedIn(f *fleet, lifetime time.Duration, users ...string) *signedIn {
-	t := f.t
-	t.Helper()
-	s := &signedIn{
-		fleet: f, oauth: fakeoauth.New(fakeoauth.Options{Lifetime: lifetime}),
-		file: filepath.Join(t.TempDir(), "refresh.json"), accepted: map[string]int{}, refused: map[string]int{},
-	}
-	tokenServer, err := s.oauth.Start("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.oauth.Close() })
-	api := httptest.NewServer(s)
-	t.Cleanup(api.Close)
-	all := map[string]string{}
-	for _, user := range users {
-		all[user] = s.oauth.Grant(user)
-	}
-	text, err := json.Marshal(all)
-	if err == nil {
-		err = os.WriteFile(s.file, text, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(s.env, "DESTINATION_0_AUTH_TOKEN")
-	maps.Copy(s.env, map[string]string{
-		"DESTINATION_0_URL":                       api.URL,
-		"DESTINATION_0_OAUTH_TOKEN_URL":           tokenServer + "/token",
-		"DESTINATION_0_OAUTH_CLIENT_ID":           fakeoauth.ClientID,
-		"DESTINATION_0_OAUTH_CLIENT_SECRET":       fakeoauth.ClientSecret,
-		"DESTINATION_0_OAUTH_REFRESH_TOKENS_FILE": s.file,
-		"CREDENTIALS_KEY":                         "cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=",
-		"CIRCUIT_BREAKER_COOLDOWN_MS":             "60000",
-	})
-	return s
-}
-
-func (s *signedIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, ok := s.oauth.User(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !ok {
-		s.refused[r.Header.Get("Authorization")]++
-		w.WriteHeader(http.StatusUnauthorized)
-		return
-	}
-	s.accepted[r.Header.Get("Idempotency-Key")]++
-}
-
-// art is an API like DeviantArt's: it takes uploads, publishes each of them, and lets a user make a
-// few calls at a time.
-type art struct {
-	*signedIn
+	mu        sync.Mutex
+	refused   map[string]int         // by token
 	calls     map[string][]time.Time // of a user
 	uploads   []string               // users; the id of an item is its index
 	published map[int]int            // by item
 	limited   int
+}
+
+func newArt(f *fleet, lifetime time.Duration, users ...string) *art {
+	t := f.t
+	t.Helper()
+	a := &art{
+		fleet: f, oauth: fakeoauth.New(fakeoauth.Options{Lifetime: lifetime}), file: filepath.Join(t.TempDir(), "refresh.json"),
+		refused: map[string]int{}, calls: map[string][]time.Time{}, published: map[int]int{},
+	}
+	tokenServer, err := a.oauth.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.oauth.Close() })
+	api := httptest.NewServer(http.StripPrefix("/api/v1/oauth2", a))
+	t.Cleanup(api.Close)
+	all := map[string]string{}
+	for _, user := range users {
+		all[user] = a.oauth.Grant(user)
+	}
+	text, err := json.Marshal(all)
+	if err == nil {
+		err = os.WriteFile(a.file, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(a.env, "DESTINATION_0_AUTH_TOKEN")
+	maps.Copy(a.env, map[string]string{
+		"DESTINATION_0_PRESET":                    "deviantart",
+		"DESTINATION_0_URL":                       api.URL + "/api/v1/oauth2",
+		"DESTINATION_0_OAUTH_TOKEN_URL":           tokenServer + "/token",
+		"DESTINATION_0_OAUTH_CLIENT_ID":           fakeoauth.ClientID,
+		"DESTINATION_0_OAUTH_CLIENT_SECRET":       fakeoauth.ClientSecret,
+		"DESTINATION_0_OAUTH_REFRESH_TOKENS_FILE": a.file,
+		"CREDENTIALS_KEY":                         "cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=",
+	})
+	return a
 }
 
 // A user may make userCalls calls within userWindow.
@@ -164,14 +146,8 @@ func TestRevokedUser(t *testing.T) {
 		users = append(users, fmt.Sprintf("user-%02d", i))
 	}
 	alerts := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
-	a := &art{
-		signedIn: newSignedIn(alerts.fleet, 3*time.Second, users...),
-		calls:    map[string][]time.Time{}, published: map[int]int{},
-	}
-	api := httptest.NewServer(http.StripPrefix("/api/v1/oauth2", a))
-	t.Cleanup(api.Close)
+	a := newArt(alerts.fleet, 3*time.Second, users...)
 	alerts.set(map[string]string{
-		"DESTINATION_0_PRESET": "deviantart", "DESTINATION_0_URL": api.URL + "/api/v1/oauth2",
 		"CIRCUIT_BREAKER_COOLDOWN_MS": "800", "CIRCUIT_BREAKER_MAX_COOLDOWN_MS": "3000", "CIRCUIT_BREAKER_FAILURE_THRESHOLD": "1",
 	})
 	a.oauth.Revoke(revoked)

@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,98 +67,27 @@ func (w *worker) readyz() (status int, report health.Report) {
 	return status, report
 }
 
-// series are values by name and labels, as Prometheus writes them, its labels in their
-// order: tidegate_jobs{destination="a",status="failed"}.
-type series map[string]float64
-
-// sample is a line of the text format.
-var sample = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*(?:\{.*\})?) (\S+)$`)
-
-// scrape reads the metrics of a worker.
-func (w *worker) scrape() series {
-	w.t.Helper()
-	status, body := w.ask("/metrics")
-	if status != http.StatusOK {
-		w.t.Fatalf("/metrics answered %d %s", status, body)
-	}
-	out := series{}
-	lines := bufio.NewScanner(strings.NewReader(body))
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "#") {
-			continue
-		}
-		m := sample.FindStringSubmatch(lines.Text())
-		if m == nil {
-			w.t.Fatalf("no sample: %q", lines.Text())
-		}
-		v, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			w.t.Fatalf("no sample: %q", lines.Text())
-		}
-		out[m[1]] = v
-	}
-	return out
-}
-
-// of keeps the series of a metric and says them by the values of their labels but the
-// destination: "", "success". Values are added up where that makes two the same.
-func (s series) of(metric, destination string) map[string]float64 {
-	out := map[string]float64{}
-	for name, v := range s {
-		base, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
-		if base != metric || !strings.Contains(labels, `destination="`+destination+`"`) {
-			continue
-		}
-		var rest []string
-		for pair := range strings.SplitSeq(labels, ",") {
-			if label, value, _ := strings.Cut(pair, "="); label != "destination" {
-				rest = append(rest, strings.Trim(value, `"`))
-			}
-		}
-		out[strings.Join(rest, ",")] += v
-	}
-	return out
-}
-
-// sums adds up what workers count themselves.
-func sums(workers []*worker) series {
-	out := series{}
+// total adds up a metric of all workers for a destination: its series with the labels.
+func (f *fleet) total(workers []*worker, metric string, labels ...string) (sum float64) {
+	f.t.Helper()
 	for _, w := range workers {
-		for name, v := range w.scrape() {
-			out[name] += v
+		status, body := w.ask("/metrics")
+		if status != http.StatusOK {
+			f.t.Fatalf("/metrics answered %d %s", status, body)
+		}
+		for line := range strings.Lines(body) {
+			series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+			if !strings.HasPrefix(series, metric+"{") || slices.ContainsFunc(append(labels, `destination="`+f.dest+`"`), func(label string) bool {
+				return !strings.Contains(series, label)
+			}) {
+				continue
+			}
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				f.t.Fatalf("not a sample: %q", line)
+			}
+			sum += v
 		}
 	}
-	return out
-}
-
-// nonzero leaves out what is 0.
-func nonzero(m map[string]float64) map[string]float64 {
-	out := map[string]float64{}
-	for k, v := range m {
-		if v != 0 {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-// metricsOf are the names of the metrics that a scrape holds, sorted, those of
-// histograms without their endings.
-func (s series) metricsOf(prefix string) []string {
-	seen := map[string]bool{}
-	for name := range s {
-		base, _, _ := strings.Cut(name, "{")
-		for _, ending := range []string{"_bucket", "_sum", "_count"} {
-			base = strings.TrimSuffix(base, ending)
-		}
-		if strings.HasPrefix(base, prefix) {
-			seen[base] = true
-		}
-	}
-	var out []string
-	for name := range seen {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return sum
 }

@@ -69,39 +69,13 @@ func (n *notifications) silent(when string) {
 	}
 }
 
-// A service of Type=notify is up when it publishes, and stops from SIGTERM on, not when
-// its last call has ended.
-func TestSystemdIsTold(t *testing.T) {
-	t.Parallel()
-	systemd := listenAsSystemd(t)
-	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 1500 * time.Millisecond})
-	f.env["NOTIFY_SOCKET"] = systemd.path
-	w := f.start()
-	systemd.expect("READY=1", 10*time.Second)
-	ids := f.enqueue(1)
-	f.waitAccepted(1, 10*time.Second)
-	systemd.silent("while it works")
-	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	systemd.expect("STOPPING=1", 10*time.Second)
-	if f.api.Stats().InFlight != 1 {
-		t.Error("it was told only when the call had ended")
-	}
-	if err := <-w.done; err != nil {
-		t.Errorf("exit: %v", err)
-	}
-	w.done <- nil
-	systemd.silent("at the end")
-	f.exactlyOnce(ids)
-}
-
-// Before Redis is there a worker is not up, and a stop is a stop all the same.
-func TestSystemdWaitsForRedis(t *testing.T) {
+// A service of Type=notify is up when it publishes, for which Redis has to be there, and stops from
+// SIGTERM on, not when its last call has ended.
+func TestSystemdIsNotified(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	systemd := listenAsSystemd(t)
-	f := newFleet(t, server, fakeapi.Options{})
+	f := newFleet(t, server, fakeapi.Options{Latency: 1500 * time.Millisecond})
 	f.env["NOTIFY_SOCKET"] = systemd.path
 	server.Stop()
 	w := f.begin()
@@ -112,9 +86,20 @@ func TestSystemdWaitsForRedis(t *testing.T) {
 	systemd.silent("before Redis is there")
 	server.Restart()
 	systemd.expect("READY=1", 20*time.Second)
-	if code, _ := w.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
+	ids := f.enqueue(1)
+	f.waitAccepted(1, 10*time.Second)
+	systemd.silent("while it works")
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
 	}
-	systemd.expect("STOPPING=1", 5*time.Second)
+	systemd.expect("STOPPING=1", 10*time.Second)
+	if f.api.Stats().InFlight != 1 {
+		t.Error("it was notified only when the call had ended")
+	}
+	if err := <-w.done; err != nil {
+		t.Errorf("exit: %v", err)
+	}
+	w.done <- nil
 	systemd.silent("at the end")
+	f.exactlyOnce(ids)
 }

@@ -45,12 +45,9 @@ type failover struct {
 // enqueue, and holds what became of each job against what the producers were told.
 func masterIsKilled(t *testing.T, o failover) {
 	const workers, concurrency, producers = 3, 5, 3
-	w := newWide(t, o.rs, append(append([]string{o.open}, o.dests...), redistest.Name(t, "rated")))
+	w := newWide(t, o.rs, append([]string{o.open}, o.dests...))
 	w.api.SetLatency(60 * time.Millisecond)
 	w.env["RETRY_LOOP_INTERVAL_MS"] = "1000"
-	delete(w.env, "SLACK_BOT_TOKEN")
-	delete(w.env, "SLACK_CHANNEL")
-	delete(w.env, "SLACK_API_URL")
 	rdb := open(t, o.rs.URL())
 	var err error
 	if w.client, err = jobs.NewClient(rdb, jobs.WithDestinations(w.dests...), jobs.WithLogger(slog.New(slog.DiscardHandler))); err != nil {

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -26,28 +23,17 @@ import (
 type wide struct {
 	*fleet
 	dests []string
-	// rated is a destination more, with a rate of its own.
-	rated string
 	// limited says of each destination that the API refuses its calls.
 	limited []atomic.Bool
-	slack   *fakeslack.Slack
 }
 
-// rate is that of the destination that has one, in calls a second.
-const rate = 10
-
-// newWide gives the destinations the names; the last one has a rate.
+// newWide gives the destinations the names.
 func newWide(t *testing.T, rs redisStore, names []string) *wide {
 	t.Helper()
-	last := len(names) - 1
 	w := &wide{
-		fleet: newFleet(t, rs, fakeapi.Options{Latency: 10 * time.Millisecond}), dests: names[:last], rated: names[last],
-		limited: make([]atomic.Bool, len(names)), slack: fakeslack.New(fakeslack.Options{}),
+		fleet: newFleet(t, rs, fakeapi.Options{Latency: 10 * time.Millisecond}), dests: names,
+		limited: make([]atomic.Bool, len(names)),
 	}
-	if _, err := w.slack.Start(""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.slack.Close() })
 	w.dest = names[0]
 	for i, name := range names {
 		block := fmt.Sprintf("DESTINATION_%d_", i)
@@ -56,13 +42,8 @@ func newWide(t *testing.T, rs redisStore, names []string) *wide {
 		w.env[block+"CONCURRENCY"] = "5"
 	}
 	maps.Copy(w.env, map[string]string{
-		fmt.Sprintf("DESTINATION_%d_RATE", last):  fmt.Sprintf("%d/1s", rate),
-		fmt.Sprintf("DESTINATION_%d_BURST", last): "1",
-		"CIRCUIT_BREAKER_COOLDOWN_JITTER":         "0",
-		"RETRY_LOOP_INTERVAL_MS":                  "200",
-		"SLACK_BOT_TOKEN":                         fakeslack.DefaultToken,
-		"SLACK_CHANNEL":                           fakeslack.DefaultChannel,
-		"SLACK_API_URL":                           w.slack.APIURL(),
+		"CIRCUIT_BREAKER_COOLDOWN_JITTER": "0",
+		"RETRY_LOOP_INTERVAL_MS":          "200",
 	})
 	w.api.SetScript(w.answer)
 	var err error
@@ -137,16 +118,6 @@ func (f *fleet) awaitBreaker(name string, want breaker.State) {
 		s, err := breaker.Get(f.t.Context(), f.rdb, name)
 		return err == nil && s.State == want
 	})
-}
-
-// file writes lines of jobs and returns the name of the file.
-func (f *fleet) file(lines ...string) string {
-	f.t.Helper()
-	path := filepath.Join(f.t.TempDir(), "jobs.jsonl")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-	return path
 }
 
 // checkLogs looks for what no worker may have logged.
