@@ -2,8 +2,6 @@ package alerts
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -64,28 +62,6 @@ func TestIncident(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestTwoIncidentsAreTwoMessages(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1)
-	first := b.trip("shop")
-	b.play(5 * time.Minute)
-	b.reset("shop")
-	b.play(time.Hour)
-	second := b.trip("shop")
-	b.play(65 * time.Minute)
-	b.reset("shop")
-	b.play(2 * time.Hour)
-	same(t, "channel", []string{
-		first + ".message", first + ".recovery-1", second + ".message", second + ".recovery-1",
-	}, b.sent())
-	for _, m := range b.channel() {
-		if m.Edits != min(1, len(m.ID)-len(m.Reply)) && m.Reply == "" {
-			t.Errorf("%s was edited %d times, want once", m.ID, m.Edits)
-		}
-	}
-	same(t, "pages", []string(nil), b.paged())
 }
 
 // Twenty openings within twenty minutes: one message for the first, which no worker could
@@ -149,86 +125,6 @@ func TestReopenedAfterItsPage(t *testing.T) {
 	}
 }
 
-// Five workers get all transitions and each of them runs each job, all at once.
-func TestFiveWorkersNotifyOnce(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 5)
-	id := b.trip("shop")
-	other := b.trip("blog")
-	b.storm()
-	b.moveTo(start.Add(15 * time.Minute))
-	b.storm()
-	b.reset("shop")
-	b.reset("blog")
-	b.storm()
-	for _, id := range []string{id, other} {
-		var got []string
-		for _, told := range b.sent() {
-			if len(told) > len(id) && told[:len(id)] == id {
-				got = append(got, told)
-			}
-		}
-		same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, got)
-	}
-	var triggers, resolves []string
-	for _, e := range b.pager.Events() {
-		if e.Action == "trigger" {
-			triggers = append(triggers, e.DedupKey)
-		} else {
-			resolves = append(resolves, e.DedupKey)
-		}
-	}
-	slices.Sort(triggers)
-	slices.Sort(resolves)
-	want := []string{id, other}
-	slices.Sort(want)
-	same(t, "triggers", want, triggers)
-	same(t, "resolves", want, resolves)
-}
-
-// storm has all workers run all due jobs at once, until none is left.
-func (b *harness) storm() {
-	b.t.Helper()
-	for range 200 {
-		b.fetch()
-		type run struct {
-			task *task
-			err  error
-		}
-		var due []*task
-		for _, t := range b.tasks {
-			if !t.done && !t.due.After(b.now()) {
-				due = append(due, t)
-			}
-		}
-		if len(due) == 0 {
-			return
-		}
-		results := make(chan run, len(due)*len(b.workers))
-		var all sync.WaitGroup
-		for _, t := range due {
-			for _, a := range b.workers {
-				all.Go(func() {
-					job := *t.job
-					results <- run{t, a.Publish(b.t.Context(), &job)}
-				})
-			}
-		}
-		all.Wait()
-		close(results)
-		ends := map[*task]bool{}
-		for r := range results {
-			b.after(r.task, r.err)
-			ends[r.task] = ends[r.task] || r.err == nil
-		}
-		for t, done := range ends {
-			t.done = done // in one worker it has come to its end
-		}
-		b.moveTo(b.now().Add(time.Second))
-	}
-	b.t.Errorf("there is no end of jobs: %v", b.waiting())
-}
-
 // The workers that got an opening die before they have written it to Redis. One that
 // starts afterwards looks around.
 func TestMissedIncidentsAreNotified(t *testing.T) {
@@ -268,8 +164,7 @@ func (b *harness) lookAround() {
 	b.send()
 }
 
-// A webhook can neither edit nor reply: each step is a message of its own, the
-// re-opening after a recovery too.
+// A webhook can neither edit nor reply: each step is a separate message.
 func TestWebhookOnly(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 0)
@@ -283,25 +178,6 @@ func TestWebhookOnly(t *testing.T) {
 		"@ann shop: open by hand for 15 min, by ann; 0 jobs wait; it stays open until it is reset",
 		"shop was closed by hand after 15 min: 0 wasted calls, 0 failed probes, 0 jobs rescheduled; 0 jobs wait",
 	}, b.texts())
-	before := len(b.channel())
-	for i := range 4 {
-		b.play(30*time.Minute + time.Duration(i)*30*time.Second)
-		b.trip("shop")
-		b.settle()
-		b.moveTo(b.now().Add(10 * time.Second))
-		b.reset("shop")
-		b.settle()
-	}
-	b.play(time.Hour)
-	opened := "shop: opened by hand until it is reset, by ann; 0 jobs wait"
-	closed := func(after string) string {
-		return "shop was closed by hand after " + after + ": 0 wasted calls, 0 failed probes, 0 jobs rescheduled; 0 jobs wait"
-	}
-	same(t, "messages of four openings", []string{
-		opened, closed("10 s"), // one of its own
-		opened, closed("10 s"), // the second, which the others join
-		opened, closed("1 min 10 s"), // the third and the fourth
-	}, b.texts()[before:])
 }
 
 // The first start reports what is open and what ended within the last hour, nothing older.

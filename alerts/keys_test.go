@@ -2,13 +2,11 @@ package alerts
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/testkit/fakepager"
 )
 
@@ -93,36 +91,6 @@ func TestKeysWithinAMinute(t *testing.T) {
 	got := b.channel()
 	if len(got) != 4 || got[3].Reply != got[2].ID || got[0].ID == got[2].ID {
 		t.Errorf("channel: %+v", got)
-	}
-}
-
-// Slack is away while keys come and go: their jobs wait, and when they get through they
-// report it once.
-func TestDelayedJobsOfKeysNotifyOnce(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]fakehttp.Fault{
-		"503": fakehttp.WithStatus(http.StatusServiceUnavailable), "503 after acting": fakehttp.WithStatus(503).AfterActing(),
-		"429": fakehttp.RateLimited(3 * time.Minute),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newHarness(t, 2, withoutPager)
-			b.slack.SetFault(fault.On("chat.postMessage", "chat.update").During(5 * time.Minute))
-			for i := range 5 {
-				b.play(time.Duration(i) * 10 * time.Second)
-				b.trip("shop/alice")
-				b.play(time.Duration(i)*10*time.Second + 6*time.Second)
-				b.reset("shop/alice")
-			}
-			b.play(time.Hour)
-			got := b.channel()
-			if len(got) != 2 || got[1].Reply != got[0].ID {
-				t.Errorf("channel: %+v", got)
-			}
-			if left := b.waiting(); len(left) > 0 {
-				t.Errorf("jobs are left: %v", left)
-			}
-		})
 	}
 }
 

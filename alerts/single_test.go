@@ -1,7 +1,6 @@
 package alerts
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,67 +18,11 @@ import (
 
 func bursts(o *setup) { o.FailedBurst, o.FailedWithin = 50, 5*time.Minute }
 
-// flaky lets the first commands of a Redis client fail in turn: every second one of the
-// first twelve, not the following ones.
-type flaky struct{ n int }
-
-var errFlaky = errors.New("the connection is broken")
-
-func (f *flaky) fails() bool { f.n++; return f.n <= 12 && f.n%2 == 0 }
-
-func (f *flaky) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *flaky) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.fails() {
-			cmd.SetErr(errFlaky)
-			return errFlaky
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (f *flaky) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if f.fails() {
-			for _, cmd := range cmds {
-				cmd.SetErr(errFlaky)
-			}
-			return errFlaky
-		}
-		return next(ctx, cmds)
-	}
-}
-
-// ended has all workers report failed jobs to Redis until they have.
+// ended has all workers report poison jobs to Redis.
 func (b *harness) ended() {
 	b.t.Helper()
-	flushAll(b.t, b.workers...)
+	b.send()
 	b.settle()
-}
-
-// broken is a worker whose Redis breaks at first.
-func (b *harness) broken(change ...func(*setup)) *Alerts {
-	b.t.Helper()
-	a, err := New(connect(b.t, b.addr, b.db, b.clock, &flaky{}), configured(b).options(b.t, change...))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return a
-}
-
-// flushAll has workers report failed jobs to Redis until they have, and returns how often
-// they could not.
-func flushAll(t *testing.T, workers ...*Alerts) (failures int) {
-	t.Helper()
-	for _, a := range workers {
-		for a.flush(t.Context()) != nil {
-			if failures++; failures > 100 {
-				t.Fatal("it is never reported")
-			}
-		}
-	}
-	return failures
 }
 
 // lookFor has the workers look for what no event reports.
@@ -152,28 +95,6 @@ func TestPoisonJobInPagerDuty(t *testing.T) {
 	if e := b.pager.Events(); len(e) != 1 || e[0].Action != "trigger" || e[0].Payload.Severity != "warning" || e[0].Payload.Class != "poison job" {
 		t.Errorf("PagerDuty: %v", b.paged())
 	}
-}
-
-// Redis fails at each point of reporting a poison job: it is reported once.
-func TestPoisonWhileRedisBreaks(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1)
-	broken := b.broken()
-	broken.notePoison(single{Destination: "shop", Job: "job-1", Count: 3})
-	if flushAll(t, broken) == 0 {
-		t.Fatal("Redis did not break")
-	}
-	b.fetchAll()
-	b.settle()
-	same(t, "channel", []string{"shop: a job killed 3 workers and was stopped: job-1"}, b.texts())
-}
-
-// fetchAll looks for jobs that were enqueued past the harness's own client.
-func (b *harness) fetchAll() {
-	b.clock.mu.Lock()
-	b.clock.enqueued = true
-	b.clock.mu.Unlock()
-	b.fetch()
 }
 
 // The last refusals are the reason that an alert gives.
