@@ -148,36 +148,20 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 		return nil, err
 	}
 	results := make([]ActResult, len(ids))
-	todo := make([]int, len(ids))
-	for i, id := range ids {
-		results[i], todo[i] = ActResult{ID: id, Err: errUnreached}, i
-	}
-	// Jobs may move to another destination after they were located.
-	for try := 0; len(todo) > 0 && try < 2; try++ {
-		if todo, err = c.actOn(ctx, order, ids, todo, results); err != nil {
-			return results, fmt.Errorf("jobs: %s: %w", a, err)
-		}
-	}
-	return results, nil
-}
-
-// actOn executes an order for the ids at the indexes todo, and returns the indexes of those
-// that were not in their located queue.
-func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, todo []int, results []ActResult) (gone []int, err error) {
-	a := Action(order.Action)
 	var known []string
-	for _, i := range todo {
-		if ValidName(ids[i]) {
-			known = append(known, ids[i])
+	for i, id := range ids {
+		results[i] = ActResult{ID: id, Err: errUnreached}
+		if ValidName(id) {
+			known = append(known, id)
 		}
 	}
 	where, err := c.locate(ctx, unique(known))
 	if err != nil {
-		return nil, err
+		return results, fmt.Errorf("jobs: %s: %w", a, err)
 	}
 	byQueue := map[string][]int{}
-	for _, i := range todo {
-		if q := where[ids[i]]; q != "" {
+	for i, id := range ids {
+		if q := where[id]; q != "" {
 			byQueue[q] = append(byQueue[q], i)
 		} else {
 			results[i].take(a, store.ActResult{Effect: store.NotFound})
@@ -192,15 +176,12 @@ func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, tod
 		err = errors.Join(err, c.releaseChildren(ctx, queue))
 		for k, i := range places {
 			results[i].take(a, verdicts[k])
-			if verdicts[k].Effect == store.NotFound {
-				gone = append(gone, i)
-			}
 		}
 		if err != nil {
-			return nil, err
+			return results, fmt.Errorf("jobs: %s: %w", a, err)
 		}
 	}
-	return gone, nil
+	return results, nil
 }
 
 func orderOf(a Action, opts []ActOption) (store.Order, error) {

@@ -224,10 +224,6 @@ func TestNilOptionsAreRefused(t *testing.T) {
 		"resume":       func() error { return b.Resume(ctx, id, nil) },
 		"retry":        func() error { return b.Retry(ctx, id, nil) },
 		"mark expired": func() error { return b.MarkExpired(ctx, id, nil) },
-		"move": func() error {
-			_, err := b.Move(ctx, b.dest, "other", nil)
-			return err
-		},
 		"pause destination": func() error {
 			_, err := b.PauseDestination(ctx, b.dest, nil)
 			return err

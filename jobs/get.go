@@ -56,9 +56,9 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 		return nil, fmt.Errorf("read records: %w", err)
 	}
 	var out, held []*Job
-	for i, cmd := range cmds {
+	for _, cmd := range cmds {
 		fields := cmd.Val()
-		if fields[store.FieldMsg] == "" || fields[store.FieldState] == store.StateMoving && elsewhere(cmds, len(queues), i) {
+		if fields[store.FieldMsg] == "" {
 			continue
 		}
 		j, err := fromRecord(fields)
@@ -74,18 +74,6 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 		return nil, err
 	}
 	return out, nil
-}
-
-// elsewhere reports whether the i-th of the records, each id in all queues in turn, is
-// in another queue too.
-func elsewhere(cmds []*redis.MapStringStringCmd, queues, i int) bool {
-	first := i - i%queues
-	for k := first; k < first+queues; k++ {
-		if k != i && cmds[k].Val()[store.FieldMsg] != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // heldUntil reads until when held jobs wait.
@@ -115,7 +103,6 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 var statusOf = map[string]Status{
 	store.StatePending:   Pending,
 	store.StateHeld:      Pending,
-	store.StateMoving:    Pending,
 	store.StateScheduled: Pending,
 	store.StateActive:    Running,
 	store.StateRetry:     RetryPending,

@@ -32,13 +32,8 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 		if err != nil {
 			return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
 		}
-		state, ok := fields[0].(string)
-		if !ok { // it may have moved to another destination
-			if queue, err = c.findQueue(ctx, id); err != nil {
-				return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
-			}
-		}
-		if statusOf[state].Final() || fields[1] != nil {
+		state, exists := fields[0].(string)
+		if !exists || statusOf[state].Final() || fields[1] != nil {
 			// Get expires an overdue job.
 			job, err := c.Get(ctx, id)
 			if err != nil || job.Status.Final() {

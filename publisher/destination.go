@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,13 +75,28 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	return d
 }
 
+// serves lists the names whose jobs the destination publishes: those of AlsoServes, and its own.
+func (d *destination) serves() []string { return append(slices.Clone(d.s.alsoServes), d.name) }
+
+// queues lists its queues in the order in which jobs are fetched: the most urgent first, and of one
+// priority those of the earlier names.
+func (d *destination) queues() []string {
+	var out []string
+	for _, priority := range store.Priorities {
+		for _, name := range d.serves() {
+			out = append(out, store.Namespace(d.o.Namespace).Queue(name, priority))
+		}
+	}
+	return out
+}
+
 // prepare creates the engine and the breaker. stop is called with the reason if the worker
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
 	g := &gate{reach: d.reach}
 	d.gate = g
 	d.engine = engine.New(d.rdb, engine.Options{
-		Queues: store.Namespace(d.o.Namespace).Queues(d.name), Concurrency: d.s.concurrency, Worker: d.o.Worker,
+		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate: g, KeyOf: d.limitKeys(),
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,

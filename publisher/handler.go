@@ -98,6 +98,7 @@ type settings struct {
 	keyBy        func(*jobs.Job) (string, error) // nil: the job's key
 	alike        map[string]string
 	shortProbe   bool
+	alsoServes   []string
 }
 
 // HandleOption changes how a destination is served.
@@ -105,6 +106,14 @@ type HandleOption func(*settings)
 
 // Concurrency is the maximum of concurrent calls of this process, at least 1. Default 10.
 func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency = n } }
+
+// AlsoServes has the destination publish the jobs of others too, its earlier names: with its handler, concurrency,
+// limits and circuit breaker, which holds them all under the destination's name. Of one priority theirs come first,
+// because they are older. Job.Destination stays the name that the job was enqueued for. No other destination may
+// serve them. It should be the same on all workers.
+func AlsoServes(destinations ...string) HandleOption {
+	return func(s *settings) { s.alsoServes = append(s.alsoServes, destinations...) }
+}
 
 // ShortProbe accepts a ProbeTimeout of the breaker below the timeout, which Handle refuses otherwise: a second
 // call may begin beside a slow probe. For configurations whose operator has been warned.

@@ -171,7 +171,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 }
 
 // Handle serves the destination with h once Run is called. Errors, all joined: the name is not
-// a valid destination or is handled already, the handler (or the pointer or Func in it) is nil, an option, of the
+// a valid destination or is served already, the handler (or the pointer or Func in it) is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, refusedAlone: maxRefusedAlone}
@@ -187,8 +187,16 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 		o(&s)
 	}
 	s.timeout, s.retention = min(s.timeout, store.Longest), min(s.retention, store.Longest)
-	if !jobs.ValidDestination(name) {
-		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))
+	served := append([]string{name}, s.alsoServes...)
+	for i, n := range served {
+		switch {
+		case !jobs.ValidDestination(n):
+			errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", n))
+		case i > 0 && store.System(n):
+			errs = append(errs, fmt.Errorf("%s is reserved for Tidegate's own jobs", n))
+		case slices.Contains(served[:i], n):
+			errs = append(errs, fmt.Errorf("%s is named twice", n))
+		}
 	}
 	if isNil(h) {
 		errs = append(errs, errors.New("the handler is nil"))
@@ -220,8 +228,10 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if p.ran {
 		errs = append(errs, errors.New("Run was called already"))
 	}
-	if p.destinations[name] != nil {
-		errs = append(errs, errors.New("it is handled already"))
+	for _, n := range served {
+		if d := p.serving(n); d != nil {
+			errs = append(errs, fmt.Errorf("%s serves %s already", d.name, n))
+		}
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("publisher: handle %s: %w", name, errors.Join(errs...))
@@ -235,6 +245,16 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 		}
 	}
 	p.destinations[name] = d
+	return nil
+}
+
+// serving returns the destination that publishes the jobs of a name, nil for none. p.mu is held.
+func (p *Publisher) serving(name string) *destination {
+	for _, d := range p.destinations {
+		if slices.Contains(d.serves(), name) {
+			return d
+		}
+	}
 	return nil
 }
 

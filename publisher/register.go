@@ -87,16 +87,27 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	// Redis read its clock between the two readings.
 	offset := asked.Add(p.clock().Sub(asked) / 2).Sub(clock)
 	now := clock.UnixMilli()
-	seen := make([]any, 0, 2*len(names))
-	var queues []any
+	var seen, queues []any
+	var served []string
 	for _, n := range names {
-		seen = append(seen, n, now)
-		for _, q := range p.ns.Queues(n) {
+		d := p.destination(n)
+		served = append(served, d.serves()...)
+		for _, q := range d.queues() {
 			queues = append(queues, q)
 		}
 	}
-	w := store.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
+	slices.Sort(served)
+	for _, n := range served {
+		seen = append(seen, n, now)
+	}
+	w := store.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: served, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
 	for _, n := range names {
+		for _, also := range p.destination(n).s.alsoServes {
+			if w.ServedBy == nil {
+				w.ServedBy = map[string]string{}
+			}
+			w.ServedBy[also] = n
+		}
 		if found := p.destination(n).doubts.latest(time.Now(), now); found != nil {
 			if w.Doubts == nil {
 				w.Doubts = map[string][]store.Doubt{}
@@ -116,7 +127,9 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 		if w.Unreachable == nil {
 			w.Unreachable = map[string]store.Unreachable{}
 		}
-		w.Unreachable[n] = store.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
+		for _, name := range p.destination(n).serves() {
+			w.Unreachable[name] = store.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
+		}
 	}
 	self, err := json.Marshal(w)
 	if err != nil {
@@ -162,6 +175,7 @@ func (s settings) compared() map[string]string {
 		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s if not set
 		"learn":           fmt.Sprint(!b.NoLearning),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
+		"also serves":     fmt.Sprint(s.alsoServes),
 	}
 	maps.Copy(out, s.alike)
 	return out

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/store"
 )
 
 // bookkeeping is the time of a shutdown after ShutdownTimeout for applying outcomes.
@@ -45,7 +44,7 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 	engines := make([]*engine.Engine, len(destinations))
 	for i, d := range destinations {
 		engines[i] = d.engine
-		for _, q := range store.Namespace(p.o.Namespace).Queues(d.name) {
+		for _, q := range d.queues() {
 			s.byQueue[q] = d
 		}
 	}

@@ -97,9 +97,9 @@ func Limits(cfg *config.Config) jobs.Limits {
 
 // NewClient returns a client as cfg has it, whose enqueues are traced if traced is not nil.
 func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, log *slog.Logger) (*jobs.Client, error) {
-	names := make([]string, len(cfg.Destinations))
-	for i, d := range cfg.Destinations {
-		names[i] = d.Name
+	var names []string
+	for _, d := range cfg.Destinations {
+		names = append(append(names, d.Name), d.AlsoServes...)
 	}
 	return jobs.NewClient(rdb, append(traced.clientOptions(),
 		jobs.WithNamespace(cfg.RedisNamespace),

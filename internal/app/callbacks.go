@@ -27,6 +27,10 @@ func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger,
 			r.Secrets = append(r.Secrets, s.Reveal())
 		}
 		o.Receivers = append(o.Receivers, r)
+		for _, name := range d.AlsoServes {
+			r.Destination = name
+			o.Receivers = append(o.Receivers, r)
+		}
 	}
 	if len(o.Receivers) == 0 {
 		return nil, nil //nolint:nilnil // nil is none
@@ -47,7 +51,7 @@ func (c *calling) observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{OnJob: func(e publisher.JobEvent) {
 		switch e.Result {
 		case publisher.Completed, publisher.FailedFinal, publisher.Cancelled:
-			c.callbacks.Poke(e.Destination)
+			c.callbacks.Poke(e.Job.Destination)
 		}
 	}})
 }

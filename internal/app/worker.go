@@ -251,6 +251,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.MaxRefusedAlone(d.MaxRefusedAlone),
 			publisher.Breaker(breakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
+			publisher.AlsoServes(d.AlsoServes...),
 			publisher.KeyBy(keyBy),
 			publisher.Setting("key by", d.KeyBy),
 			publisher.Setting("preset", d.Preset),

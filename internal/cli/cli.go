@@ -52,7 +52,6 @@ type grammar struct {
 	Pause   pauseCmd      `cmd:"" help:"Keep jobs from running until they are resumed."`
 	Resume  resumeCmd     `cmd:"" help:"Let paused jobs go on."`
 	Retry   retryCmd      `cmd:"" help:"Run failed and cancelled jobs again."`
-	Jobs    jobsCmds      `cmd:"" help:"Move jobs to another destination."`
 	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
 	Limits  limitsCmds    `cmd:"" help:"Look at the limits of APIs, and forget what was learned."`

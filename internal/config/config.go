@@ -23,9 +23,20 @@ func Load(environ []string) (*Config, []Warning, error) {
 	cfg.Worker.completeOpsAddr()
 
 	cfg.Destinations = l.readDestinations(blocks, cfg, applied)
+	l.checkUnique(blocks, cfg.Destinations)
+	warnings, err := l.found.result()
+	if err != nil {
+		return nil, warnings, err
+	}
+	cfg.env = l.env
+	return cfg, warnings, nil
+}
+
+// checkUnique checks that no two destinations publish the same jobs.
+func (l *loader) checkUnique(blocks []int, destinations []Destination) {
 	names := map[string]int{}
 	for i, index := range blocks {
-		d := cfg.Destinations[i]
+		d := destinations[i]
 		if first, taken := names[d.Name]; taken && d.Name != "" {
 			l.found.fail(blockName(index, "NAME"), "give each destination its own name",
 				"%s is already the name of DESTINATION_%d", quote(d.Name), first)
@@ -33,12 +44,18 @@ func Load(environ []string) (*Config, []Warning, error) {
 			names[d.Name] = index
 		}
 	}
-	warnings, err := l.found.result()
-	if err != nil {
-		return nil, warnings, err
+	served := map[string]int{}
+	for i, index := range blocks {
+		variable := blockName(index, "ALSO_SERVES")
+		for _, name := range destinations[i].AlsoServes {
+			if configured, taken := names[name]; taken {
+				l.found.fail(variable, "take one of the two out", "holds %s, which is the name of DESTINATION_%d", quote(name), configured)
+			} else if first, taken := served[name]; taken {
+				l.found.fail(variable, "name each destination once", "holds %s, which %s holds already", quote(name), blockName(first, "ALSO_SERVES"))
+			}
+			served[name] = index
+		}
 	}
-	cfg.env = l.env
-	return cfg, warnings, nil
 }
 
 // OpsAddr returns OPS_ADDR alone, as [Config] holds it, whatever the rest of the

@@ -96,6 +96,10 @@ var byType = map[reflect.Type]kind{
 		read: readHints, takes: "use " + strings.Join(hintNames(), ", ") + ", separated by commas, or " + noHints,
 		print: func(v reflect.Value) string { return cmp.Or(strings.Join(v.Interface().([]string), ","), noHints) },
 	},
+	reflect.TypeFor[Names](): {
+		read: readNames, takes: "use names of destinations, separated by commas",
+		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Names), ",") },
+	},
 	reflect.TypeFor[breaker.Rates](): {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
 	reflect.TypeFor[Burst](): {read: readBurst, takes: "use off or failed jobs in a time from 1s to 24h, such as 50/5m", print: func(v reflect.Value) string {
 		b := v.Interface().(Burst)
@@ -444,6 +448,18 @@ func readHints(s string) (any, error) {
 		case !slices.Contains(list, name):
 			list = append(list, name)
 		}
+	}
+	return list, nil
+}
+
+func readNames(s string) (any, error) {
+	var list Names
+	for part := range strings.SplitSeq(s, ",") {
+		name := strings.TrimSpace(part)
+		if problem, fix := checkName(variable{}, name); problem != "" {
+			return nil, &unreadable{problem: "holds " + quote(name) + ", which " + problem, fix: fix}
+		}
+		list = append(list, name)
 	}
 	return list, nil
 }

@@ -86,6 +86,10 @@ type Destination struct {
 	// Defaults of this destination for a known API: URL, where a token goes, limits, meaning
 	// of responses. See docs/apis and `tidegate presets`.
 	Preset string `form:"preset" env:"PRESET" example:"github"`
+	// Other destinations whose jobs this one publishes too, with its URL, token, limits and
+	// circuit breaker: its earlier names, with commas between them. No block may have one of
+	// these names.
+	AlsoServes Names `env:"ALSO_SERVES" example:"old-name"`
 	// Address that jobs are published to: http or https, without user, password or fragment.
 	// Required unless the preset has one. `{key}` in its host, path or query is the place of a
 	// job's key; set KEY_PATTERN then.
@@ -311,6 +315,9 @@ type Secs time.Duration
 type OffDuration time.Duration
 
 func (m Millis) count() int64 { return time.Duration(m).Milliseconds() }
+
+// Names are names of destinations.
+type Names []string
 
 // Burst is a number of jobs within a time; the zero Burst is off.
 type Burst struct {

@@ -119,8 +119,6 @@ func (p *pass) indexesOf(queue string) []index {
 		jobs(store.ParkedKey(queue, state), state, state)
 	}
 	jobs(store.ExpiryKey(queue), "expiry", "")
-	add(store.MovingKey(queue), p.moves(queue))
-	add(store.MovedKey(queue), p.moved(queue))
 	add(store.HeldIndexKey(queue), p.setStep(heldKeysScript, queue, "heldkeys", "0", perSet))
 	add(store.ActionsKey(queue), p.setStep(actionsScript, queue, "marked", "0", perSet))
 	add(store.OutboxKey(queue), p.setStep(outboxScript, queue, "outbox", "0", perSet))

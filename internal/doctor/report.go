@@ -55,8 +55,7 @@ const (
 	KindChildrenWaiting    = "children_waiting"
 	KindChildrenOrphaned   = "children_orphaned" // children of a job that is gone
 	KindWaitsWrong         = "waits_wrong"
-	KindMoveUnfinished     = "move_unfinished" // a job between two destinations
-	KindQueueUnlisted      = "queue_unlisted"  // jobs in a queue that is not in asynq's list
+	KindQueueUnlisted      = "queue_unlisted" // jobs in a queue that is not in asynq's list
 
 	KindUnreadable = "unreadable"     // a record that is not a valid job
 	KindForeign    = "foreign"        // a task of another program in a queue of Tidegate
@@ -92,7 +91,6 @@ var details = map[string]string{
 	KindChildrenWaiting:    "has children that it would not release; is put into the outbox",
 	KindChildrenOrphaned:   "does not exist, and its children wait for it; they are cancelled",
 	KindWaitsWrong:         "counts its parents wrong; is counted again",
-	KindMoveUnfinished:     "between two queues, by an interrupted move; arrives, or stays if it has started",
 	KindQueueUnlisted:      "a queue with jobs that is not listed in asynq:queues; is added",
 	KindForeign:            "a task of another program in a queue of Tidegate; stays in asynq's archive",
 	KindUnreadable:         "a record without a message or with an unknown state; inspect it with HGETALL",

@@ -329,9 +329,9 @@ func TestHeldJobsOfABusyServer(t *testing.T) {
 			got = append(got, r.id)
 			// They may come one by one: those of the first queue at each other of its turns,
 			// those of the second one at each other eighth of all turns.
-			most := uint64(3*2 + 2*secondEvery)
+			most := uint64(3*2 + 2*turnEvery)
 			if r.id[0] == 'l' {
-				most = (3 + 1) * 2 * secondEvery
+				most = (3 + 1) * 2 * turnEvery
 			}
 			if r.fetches > most {
 				t.Errorf("%s came with fetch %d after its key had opened, want at most %d", r.id, r.fetches, most)

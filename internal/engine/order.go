@@ -6,12 +6,9 @@ import (
 	"time"
 )
 
-// Turns of the less urgent queues, so that they are not starved: each eighth fetch begins
-// with the second queue, every other one of these with the third instead.
-const (
-	secondEvery = 8
-	thirdEvery  = 16
-)
+// turnEvery is after how many fetches one begins with another queue than the first, so that the less
+// urgent ones are not starved: with each of them in turn.
+const turnEvery = 8
 
 // order returns the queues in the order of the next fetch, without queues that were empty a
 // moment ago. bufferMu is held.
@@ -19,13 +16,9 @@ func (e *Engine) order(now time.Time) []string {
 	queues := e.o.Queues
 	e.fetches++
 	first := 0
-	switch {
-	case e.fetches%thirdEvery == 0:
-		first = 2
-	case e.fetches%secondEvery == 0:
-		first = 1
+	if others := uint64(len(queues) - 1); others > 0 && e.fetches%turnEvery == 0 {
+		first = 1 + int((e.fetches/turnEvery-1)%others) //nolint:gosec // a few
 	}
-	first = min(first, len(queues)-1)
 	if i := slices.Index(queues, e.refusedIn); i >= 0 {
 		first = i // or jobs of the others would use up what its job waits for
 	}

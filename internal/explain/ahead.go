@@ -80,7 +80,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		if err != nil {
 			return err
 		}
-		w.addTurn(*forCost(e.breakers[job.Destination], job.Cost).Rate, cost, known, waiting, e.now)
+		w.addTurn(*forCost(e.breakers[e.workers.ServedBy(job.Destination)], job.Cost).Rate, cost, known, waiting, e.now)
 	}
 	return nil
 }

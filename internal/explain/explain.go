@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
@@ -81,7 +82,7 @@ type Explainer struct {
 	seen     map[string]time.Time
 	workers  jobs.Workers
 	breakers map[string]breaker.Status
-	paused   map[string]string    // by queue: "paused by …", "" if it is not paused
+	paused   map[string]string    // by queue: what says that it is paused, "" if it is not
 	lost     map[string]time.Time // by worker: the last sign of one that is lost; zero for a live one
 }
 
@@ -101,6 +102,8 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if job.Status == jobs.Running {
 		return e.running(ctx, job)
 	}
+	queue, destination := e.ns().Queue(job.Destination, store.Priority(job.Priority)), job.Destination
+	job = asServed(job, e.workers.ServedBy(destination))
 	status, err := e.breaker(ctx, job.Destination)
 	if err != nil {
 		return nil, err
@@ -117,36 +120,48 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 			deferring = &s
 		}
 	}
-	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	paused, ok := e.paused[queue]
 	if !ok {
 		value, err := e.rdb.Get(ctx, store.PausedKey(queue)).Result()
 		switch {
 		case err == nil:
 			p := store.ParsePause(value)
-			paused = words.PausedBy(p.By, p.Reason)
+			paused = fmt.Sprintf("%s is %s; its jobs wait until: tidegate queue resume %s", destination, words.PausedBy(p.By, p.Reason), destination)
 		case !errors.Is(err, redis.Nil):
 			return nil, fmt.Errorf("explain: %w", err)
 		}
 		e.paused[queue] = paused
 	}
-	seen, err := e.seenAt(ctx, job.Destination)
+	seen, err := e.seenAt(ctx, destination)
 	if err != nil {
 		return nil, err
 	}
-	f := facts{now: e.now, breaker: status, key: key, deferring: deferring, seen: seen, paused: paused, served: e.workers.Serve(job.Destination)}
-	if store.System(job.Destination) { // workers do not list it
+	f := facts{now: e.now, breaker: status, key: key, deferring: deferring, seen: seen, paused: paused, served: e.workers.Serve(destination)}
+	if store.System(destination) { // workers do not list it
 		f.served = e.now.Sub(seen) <= store.WorkerSilence
 	}
-	if u, all := e.workers.Unreached(job.Destination); all {
+	if u, all := e.workers.Unreached(destination); all {
 		f.unreached = &u
 	}
 	return f.waiting(job), nil
 }
 
-// breaker reads a breaker once.
+// asServed returns the job as one of the destination that publishes it, whose breakers it waits for.
+func asServed(job *jobs.Job, by string) *jobs.Job {
+	if by == job.Destination {
+		return job
+	}
+	served := *job
+	served.Destination = by
+	if r := store.Reason(job.ReasonCode); r.Code() == store.ReasonHeld {
+		served.ReasonCode = string(store.ReasonOf(store.ReasonHeld, by+strings.TrimPrefix(r.About(), job.Destination)))
+	}
+	return &served
+}
+
 func (e *Explainer) ns() store.Namespace { return store.Namespace(e.client.Namespace()) }
 
+// breaker reads a breaker once.
 func (e *Explainer) breaker(ctx context.Context, name string) (breaker.Status, error) {
 	status, ok := e.breakers[name]
 	if !ok {

@@ -24,7 +24,7 @@ type facts struct {
 	key     *breaker.Status // of the job's key, if that is what holds it
 	// deferring is the breaker of the job's key, if that deferred the job after a call.
 	deferring *breaker.Status
-	paused    string // "paused by …" while an operator has paused the job's queue, else ""
+	paused    string // says that an operator has paused the job's queue, "" if none has
 	served    bool   // a worker that serves the destination is alive
 	// unreached is set while none of the destination's workers reaches it.
 	unreached *jobs.UnreachableInfo
@@ -40,10 +40,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		return &Waiting{Reason: Parents, Text: "waiting for its parents to complete: " + strings.Join(j.After, ", ")}
 	}
 	if f.paused != "" {
-		return &Waiting{
-			Reason: QueuePaused,
-			Text:   fmt.Sprintf("%s is %s; its jobs wait until: tidegate queue resume %s", j.Destination, f.paused, j.Destination),
-		}
+		return &Waiting{Reason: QueuePaused, Text: f.paused}
 	}
 	w := f.byBreaker(j)
 	switch {

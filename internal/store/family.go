@@ -54,16 +54,6 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 		return false, fmt.Errorf("register children of %s: %w", parent.ID, err)
 	}
 	state := reply[0]
-	if state == "-" {
-		// It may have moved to another queue.
-		where, err := namespaceOf(parent.Queue).locateAnywhere(ctx, rdb, []string{parent.ID})
-		if err != nil {
-			return false, fmt.Errorf("look for parent %s: %w", parent.ID, err)
-		}
-		if queue := where[parent.ID]; queue != "" && queue != parent.Queue {
-			return Register(ctx, rdb, Ref{queue, parent.ID}, children)
-		}
-	}
 	if ended(state) {
 		return true, settleChildren(ctx, rdb, endedParent{parent.ID, state, reply[1], reply[2]}, children)
 	}

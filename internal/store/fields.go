@@ -47,11 +47,6 @@ const (
 	FieldCrashRun       = "crash_run" // the fetch whose worker was last taken for dead
 	FieldRun            = "run"       // the latest fetch
 	FieldUnstarted      = "unstarted" // the fetch that returned this crash suspect, until its handler starts
-
-	// Of a job in the state moving; see Move.
-	FieldMoveState  = "move_state"  // that it starts in
-	FieldMoveFrom   = "move_from"   // the queue that it leaves
-	FieldMoveDigest = "move_digest" // of its record there
 )
 
 // OutlineAbove is how many bytes of payload lists read at most for each job.
@@ -88,8 +83,7 @@ const (
 	StateExpired   = "expired"
 	StatePaused    = "paused"
 	StateWaiting   = "waiting"
-	StateHeld      = "held"   // the breaker of its key holds it; pending for users
-	StateMoving    = "moving" // moving from another queue, where it may still be; pending for users
+	StateHeld      = "held" // the breaker of its key holds it; pending for users
 )
 
 // Headers of asynq's message that hold what never changes after the enqueue.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -49,19 +48,6 @@ func (n Namespace) Others(ctx context.Context, rdb redis.UniversalClient) ([]Nam
 // locateAtOnce is how many ids share a round trip.
 const locateAtOnce = 500
 
-// Locate returns the queue of each id that exists in one of the queues; of a moving job the
-// queue that it leaves, as long as it is there. It looks twice for missing ids: a job may
-// have moved past the first read.
-func Locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string) (map[string]string, error) {
-	where, err := locate(ctx, rdb, queues, ids)
-	if err != nil || len(where) == len(ids) {
-		return where, err
-	}
-	again, err := locate(ctx, rdb, queues, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return where[id] != "" }))
-	maps.Copy(where, again)
-	return where, err
-}
-
 // locateAnywhere is Locate in all queues.
 func (n Namespace) locateAnywhere(ctx context.Context, rdb redis.UniversalClient, ids []string) (map[string]string, error) {
 	queues, err := n.ListQueues(ctx, rdb)
@@ -71,7 +57,8 @@ func (n Namespace) locateAnywhere(ctx context.Context, rdb redis.UniversalClient
 	return Locate(ctx, rdb, queues, ids)
 }
 
-func locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string) (map[string]string, error) {
+// Locate returns the queue of each id that exists in one of the queues.
+func Locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string) (map[string]string, error) {
 	where := make(map[string]string, len(ids))
 	for chunk := range slices.Chunk(ids, locateAtOnce) {
 		cmds := make([]*redis.StringCmd, 0, len(chunk)*len(queues))
@@ -90,9 +77,8 @@ func locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string
 			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 				return nil, fmt.Errorf("look up ids: %w", err)
 			}
-			id, state := chunk[i/len(queues)], cmd.Val()
-			if state != "" && (state != StateMoving || where[id] == "") {
-				where[id] = queues[i%len(queues)]
+			if cmd.Val() != "" {
+				where[chunk[i/len(queues)]] = queues[i%len(queues)]
 			}
 		}
 	}

@@ -16,7 +16,6 @@ var states = []stateInfo{
 	{state: StatePending, status: "pending", waits: true},
 	{state: StateScheduled, status: "pending", waits: true},
 	{state: StateHeld, status: "pending", waits: true},
-	{state: StateMoving, status: "pending"},
 	{state: StateActive, status: "running"},
 	{state: StateRetry, status: "retry_pending", waits: true},
 	{state: StatePaused, status: "paused", waits: true},

@@ -12,7 +12,7 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]jobs.Status{
 		store.StateWaiting: jobs.Waiting, store.StatePending: jobs.Pending, store.StateScheduled: jobs.Pending,
-		store.StateHeld: jobs.Pending, store.StateMoving: jobs.Pending, store.StateActive: jobs.Running,
+		store.StateHeld: jobs.Pending, store.StateActive: jobs.Running,
 		store.StateRetry: jobs.RetryPending, store.StatePaused: jobs.Paused, store.StateCompleted: jobs.Completed,
 		store.StateFailed: jobs.Failed, store.StateCancelled: jobs.Cancelled, store.StateExpired: jobs.Expired,
 	} {

@@ -9,7 +9,7 @@
 local known_since, retention_ms = ARGV[4], ARGV[5]
 local known = tonumber(known_since)
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
-  expired = ours, paused = ours, waiting = ours, moving = ours }
+  expired = ours, paused = ours, waiting = ours }
 
 -- A held job is among all of them, and among those of its key.
 local function held_well(id, name)
