@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -25,8 +27,8 @@ type Options struct {
 	Guard *access.Guard
 	// Hub publishes events. Without it pages are only polled every few seconds.
 	Hub *feed.Hub
-	// OnAction is called after each action of an operator.
-	OnAction func()
+	// Cache holds the data of pages; it may be that of the API. Default: one for the pages.
+	Cache *ops.Cache
 	// Version of Tidegate, for the foot of the pages.
 	Version string
 	// Logger gets errors. Default: slog.Default().
@@ -44,11 +46,11 @@ type Dashboard struct {
 	version string
 	log     *slog.Logger
 	clock   func() time.Time
-	acted   func()
+	ops     *ops.System
 
 	// ahead is how far Redis's clock is ahead of this process's, in nanoseconds.
 	ahead   atomic.Int64
-	cache   *cache
+	cache   *ops.Cache
 	assets  *assets
 	pages   *pages
 	live    *live
@@ -61,7 +63,8 @@ func New(o Options) (*Dashboard, error) {
 		return nil, errors.New("dashboard: Redis, Client and Guard are required")
 	}
 	d := &Dashboard{
-		rdb: o.Redis, client: o.Client, ns: breaker.Namespace(o.Client.Namespace()), guard: o.Guard, version: o.Version, log: o.Logger, clock: o.Now,
+		rdb: o.Redis, client: o.Client, ns: breaker.Namespace(o.Client.Namespace()), guard: o.Guard, version: o.Version, log: o.Logger,
+		clock: o.Now, cache: o.Cache,
 	}
 	if d.log == nil {
 		d.log = slog.Default()
@@ -69,11 +72,10 @@ func New(o Options) (*Dashboard, error) {
 	if d.clock == nil {
 		d.clock = time.Now
 	}
-	d.cache = newCache(d.clock)
-	d.acted = d.Forget
-	if o.OnAction != nil {
-		d.acted = func() { d.Forget(); o.OnAction() }
+	if d.cache == nil {
+		d.cache = ops.NewCache(d.clock)
 	}
+	d.ops = ops.New(ops.Options{Redis: o.Redis, Client: o.Client, Log: d.log, Cache: d.cache})
 	var err error
 	if d.assets, err = loadAssets(); err != nil {
 		return nil, err
@@ -81,13 +83,10 @@ func New(o Options) (*Dashboard, error) {
 	if d.pages, err = loadPages(d); err != nil {
 		return nil, fmt.Errorf("dashboard: %w", err)
 	}
-	d.live = newLive(o.Hub, d.log, d.cache.forget)
+	d.live = newLive(o.Hub, d.log, d.cache.Forget)
 	d.routes()
 	return d, nil
 }
-
-// Forget drops what is cached, so that the next page shows what was done.
-func (d *Dashboard) Forget() { d.cache.forget() }
 
 // ServeHTTP serves all pages.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -107,16 +106,19 @@ func (d *Dashboard) routes() {
 	page := func(pattern string, h handler) { mux.Handle(pattern, d.guard.Pages(d.reader(h))) }
 	page("GET /{$}", d.overview)
 	page("GET /jobs", d.jobList)
-	page("POST /jobs", d.actOnJobs)
+	page("POST /jobs", d.acts(d.jobsAct))
 	page("GET /jobs/{id}", d.jobPage)
 	page("GET /incidents", d.incidents)
 	page("GET /incidents/{id...}", d.incident)
 	page("GET /destinations", d.destinations)
 	page("GET /destinations/{name}", d.destination)
-	page("POST /destinations/{name}", d.actOnDestination)
-	page("GET /breakers", d.breakers)
+	page("POST /destinations/{name}", d.acts(d.destinationAct))
+	page("GET /breakers", func(w http.ResponseWriter, r *http.Request) error {
+		redirect(w, r, "/destinations")
+		return nil
+	})
 	page("GET /breakers/{name...}", d.breaker)
-	page("POST /breakers/{name...}", d.actOnBreaker)
+	page("POST /breakers/{name...}", d.acts(d.breakerAct))
 	page("GET /search", d.search)
 	page("GET /live", d.events)
 	page("/", func(http.ResponseWriter, *http.Request) error {
@@ -149,4 +151,15 @@ func (d *Dashboard) reader(h handler) http.Handler {
 // now is the time of Redis's clock as last measured.
 func (d *Dashboard) now() time.Time {
 	return d.clock().Add(time.Duration(d.ahead.Load())).UTC()
+}
+
+// setClock measures how far Redis's clock is ahead.
+func (d *Dashboard) setClock(ctx context.Context) error {
+	before := d.clock()
+	t, err := d.client.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	d.ahead.Store(int64(t.Sub(before.Add(d.clock().Sub(before) / 2))))
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
@@ -22,29 +21,21 @@ type destinationsPage struct {
 	Rows    template.HTML // of Targets: rendered once for all viewers
 	// System are Tidegate's own destinations.
 	System  []*target
-	Workers []jobs.WorkerInfo
+	Workers jobs.Workers
 }
 
 func (d *Dashboard) destinations(w http.ResponseWriter, r *http.Request) error {
-	a, err := read(r.Context(), d.cache, "destinations", d.readDestinations)
-	if err != nil {
-		return err
-	}
-	d.render(w, r, "destinations", show{title: "Destinations", live: true, data: a.value, since: a.since})
-	return nil
+	return cached(d, w, r, "destinations", "", titled[*destinationsPage]("Destinations"), d.readDestinations)
 }
 
 func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
 	p := &destinationsPage{}
 	all, err := d.client.Destinations(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read destinations: %w", err)
 	}
-	if p.Workers, err = d.workers(ctx); err != nil {
-		return nil, err
+	if p.Workers, err = d.client.Workers(ctx); err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
 	}
 	if p.Targets, err = d.readTargets(ctx, all, p.Workers, spans[0]); err != nil {
 		return nil, err
@@ -62,9 +53,6 @@ func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, er
 	}
 	if p.System, err = d.readTargets(ctx, own, p.Workers, spans[0]); err != nil {
 		return nil, err
-	}
-	for _, t := range p.System {
-		t.System = true
 	}
 	p.Rows, err = d.pages.part("destinations", "drows", p.Targets)
 	return p, err
@@ -113,46 +101,44 @@ func noDestination(name string) *problem {
 	return p
 }
 
+// absentDestination is the error for the viewer: an unknown destination is a 404.
+func absentDestination(err error) error {
+	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); ok {
+		return noDestination(unknown.Name)
+	}
+	return err
+}
+
 func (d *Dashboard) destination(w http.ResponseWriter, r *http.Request) error {
 	name, s := r.PathValue("name"), spanNamed(r.FormValue("range"))
-	a, err := read(r.Context(), d.cache, "destination "+text.Cut(name, 200)+" "+s.Name, func(ctx context.Context) (*destinationPage, error) {
+	return cached(d, w, r, "destination", s.Name+" "+name, titled[*destinationPage](name), func(ctx context.Context) (*destinationPage, error) {
 		return d.readDestination(ctx, name, s)
 	})
-	if err != nil {
-		return err
-	}
-	d.render(w, r, "destination", show{title: name, live: true, data: a.value, since: a.since})
-	return nil
 }
 
 func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*destinationPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
 	dest, err := d.find(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	p := &destinationPage{Span: s}
-	workers, err := d.workers(ctx)
+	workers, err := d.client.Workers(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read workers: %w", err)
 	}
-	now := d.now()
 	targets, err := d.readTargets(ctx, []jobs.Destination{dest}, workers, s)
 	if err != nil {
 		return nil, err
 	}
 	p.target = targets[0]
-	p.System = store.System(name)
-	p.Doubts = jobs.Workers(workers).Doubts(name)
+	p.Doubts = workers.Doubts(name)
 	p.Route = explain.LimitedRoute(workers, name)
 	alone, err := d.client.RefusedAlone(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of %s that were refused alone: %w", name, err)
 	}
 	if r, refused := alone[name]; refused {
-		p.Alone, p.AloneText = &r, explain.Alone(r, now)
+		p.Alone, p.AloneText = &r, explain.Alone(r, d.now())
 	}
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
@@ -164,13 +150,6 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	for _, status := range jobs.Statuses {
 		p.Statuses = append(p.Statuses, statusCount{status, p.Survey.Counts[status]})
 	}
-	if len(p.Points) > 0 {
-		if p.Charts, err = drawCharts(p.Points, p.Points[0].At, s.Step, incidentSpans(p.Incidents, now)); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
+	p.Charts, err = drawCharts(p.Points, s.Step, incidentSpans(p.Incidents, d.now()))
+	return p, err
 }
-
-// Open reports whether the destination's breaker is not closed.
-func (t *target) Open() bool { return t.Breaker.State != breaker.Closed }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -16,42 +18,38 @@ import (
 // funcs are what the templates can call.
 func (d *Dashboard) funcs() template.FuncMap {
 	return template.FuncMap{
-		"asset":    d.assets.url,
-		"count":    chart.Count,
-		"plural":   plural,
-		"duration": explain.Duration,
-		"clip":     text.Cut,
-		"cause":    explain.Cause,
-		"upper":    upper,
-		"why":      why,
-		"spacing":  words.Spacing,
-		"state":    stateBadge,
-		"status":   statusBadge,
-		"event":    eventWord,
-		"lasted":   lasted,
-		"ms":       func(t time.Time) int64 { return t.UnixMilli() },
-		"rfc":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-		"full":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" },
-		"short":    func(t time.Time) string { return shortTime(t, d.now()) },
-		"left":     func(t time.Time) string { return explain.Duration(t.Sub(d.now())) },
-		"past":     func(t time.Time) bool { return !t.After(d.now()) },
-		"ago":      func(t time.Time) string { return explain.Duration(d.now().Sub(t)) + " ago" },
-		"since":    func(t time.Time) string { return explain.Duration(d.now().Sub(t)) },
-		"spans":    func() []span { return spans },
-		"next":     nextTheme,
-		"dict":     dict,
-		"percent":  func(part float64) float64 { return math.Floor(100 * part) },
-		// actionsFor returns the actions on jobs in a status; "": in any.
-		"actionsFor": func(status string) []action {
-			var out []action
-			for _, a := range actions {
-				if status == "" || a.has(jobs.Status(status)) {
-					out = append(out, a)
-				}
-			}
-			return out
-		},
+		"asset":      d.assets.url,
+		"count":      chart.Count,
+		"plural":     plural,
+		"duration":   explain.Duration,
+		"clip":       text.Cut,
+		"cause":      explain.Cause,
+		"upper":      upper,
+		"why":        why,
+		"spacing":    words.Spacing,
+		"state":      ops.StateWords,
+		"status":     ops.StatusWords,
+		"event":      ops.EventWords,
+		"lasted":     lasted,
+		"ms":         func(t time.Time) int64 { return t.UnixMilli() },
+		"rfc":        func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+		"full":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" },
+		"short":      func(t time.Time) string { return shortTime(t, d.now()) },
+		"left":       func(t time.Time) string { return explain.Duration(t.Sub(d.now())) },
+		"past":       func(t time.Time) bool { return !t.After(d.now()) },
+		"ago":        func(t time.Time) string { return explain.Duration(d.now().Sub(t)) + " ago" },
+		"since":      func(t time.Time) string { return explain.Duration(d.now().Sub(t)) },
+		"spans":      func() []span { return spans },
+		"next":       nextTheme,
+		"dict":       dict,
+		"percent":    func(part float64) float64 { return math.Floor(100 * part) },
+		"actionsFor": actsFor,
 	}
+}
+
+// actsFor returns the acts on jobs in a status; "": in any.
+func actsFor(status string) []ops.Act {
+	return slices.DeleteFunc(slices.Clone(ops.Acts), func(a ops.Act) bool { return status != "" && !a.Offered(jobs.Status(status)) })
 }
 
 // shortTime is an instant in UTC, with the date unless it is of today. The script writes

@@ -13,8 +13,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/minutes"
-	"github.com/tidegate/tidegate/internal/text"
-	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 const (
@@ -44,27 +43,16 @@ type incidentsPage struct {
 
 func (d *Dashboard) incidents(w http.ResponseWriter, r *http.Request) error {
 	name := r.FormValue("destination")
-	a, err := read(r.Context(), d.cache, "incidents "+text.Cut(name, 200), func(ctx context.Context) (*incidentsPage, error) {
+	return cached(d, w, r, "incidents", name, titled[*incidentsPage]("Incidents"), func(ctx context.Context) (*incidentsPage, error) {
 		return d.readIncidents(ctx, name)
 	})
-	if err != nil {
-		return err
-	}
-	d.render(w, r, "incidents", show{title: "Incidents", live: true, data: a.value, since: a.since})
-	return nil
 }
 
 func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
-	all, err := d.client.Destinations(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read destinations: %w", err)
-	}
 	p := &incidentsPage{Destination: name}
-	for _, dest := range all {
-		p.Names = append(p.Names, dest.Name)
+	var err error
+	if p.Names, err = d.ops.Names(ctx); err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
 	}
 	names := p.Names
 	if name != "" {
@@ -73,19 +61,17 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 		}
 		names = []string{name}
 	}
-	for _, n := range names {
-		// Keys with a closed breaker without limits are not listed.
-		list, err := d.ns.List(ctx, d.rdb, n)
+	// Keys with a closed breaker without limits are not listed.
+	lists, err := d.ops.AllBreakers(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("read breakers: %w", err)
+	}
+	for _, list := range lists {
+		incidents, err := d.ns.IncidentsAll(ctx, d.rdb, list[:min(len(list), mostKeys+1)])
 		if err != nil {
-			return nil, fmt.Errorf("read breakers of %s: %w", n, err)
+			return nil, fmt.Errorf("read incidents of %s: %w", list[0].Name, err)
 		}
-		for _, b := range list[:min(len(list), mostKeys+1)] {
-			incidents, err := d.ns.Incidents(ctx, d.rdb, b.Name, 0)
-			if err != nil {
-				return nil, fmt.Errorf("read incidents of %s: %w", b.Name, err)
-			}
-			p.Items = append(p.Items, incidents...)
-		}
+		p.Items = append(p.Items, slices.Concat(incidents...)...)
 	}
 	slices.SortStableFunc(p.Items, func(a, b breaker.Incident) int { return b.Started.Compare(a.Started) })
 	p.Total = len(p.Items)
@@ -111,22 +97,13 @@ func (p *incidentPage) Lasts() bool { return p.Ended.IsZero() }
 
 func (d *Dashboard) incident(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	a, err := read(r.Context(), d.cache, "incident "+text.Cut(id, 300), func(ctx context.Context) (*incidentPage, error) {
-		return d.readIncident(ctx, id)
-	})
-	if err != nil {
-		return err
-	}
-	d.render(w, r, "incident", show{title: "Incident of " + a.value.Name, live: true, data: a.value, since: a.since})
-	return nil
+	title := func(p *incidentPage) string { return "Incident of " + p.Name }
+	return cached(d, w, r, "incident", id, title, func(ctx context.Context) (*incidentPage, error) { return d.readIncident(ctx, id) })
 }
 
 var errNoIncident = absent("There is no such incident", "The last 200 incidents of a destination and the last 20 of a key are kept.")
 
 func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
 	cut := strings.LastIndexByte(id, '-')
 	if cut < 0 {
 		return nil, errNoIncident
@@ -140,20 +117,20 @@ func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage,
 		}
 		return nil, err
 	}
-	all, err := d.ns.Incidents(ctx, d.rdb, name, 0)
+	all, err := d.ops.Incidents(ctx, name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read incidents of %s: %w", name, err)
 	}
-	at := slices.IndexFunc(all, func(i breaker.Incident) bool { return i.ID == id })
+	at := slices.IndexFunc(all.Items, func(i breaker.Incident) bool { return i.ID == id })
 	if at < 0 {
 		return nil, errNoIncident
 	}
-	p.Incident = all[at]
-	events, err := d.ns.History(ctx, d.rdb, name, 0)
+	p.Incident = all.Items[at]
+	events, err := d.ops.Transitions(ctx, name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of %s: %w", name, err)
 	}
-	for _, e := range events {
+	for _, e := range events.Items {
 		if e.Incident == id {
 			p.Events = append(p.Events, e)
 		}
@@ -162,14 +139,7 @@ func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage,
 		if p.Breaker, err = d.ns.Get(ctx, d.rdb, name); err != nil {
 			return nil, fmt.Errorf("read breaker %s: %w", name, err)
 		}
-		if p.Key != "" {
-			p.Waiting, err = d.client.HeldCount(ctx, p.Destination, p.Key)
-		} else {
-			var s jobs.Survey
-			s, err = d.client.Survey(ctx, p.Destination, soon)
-			p.Waiting = s.Counts[jobs.Pending] + s.Counts[jobs.RetryPending]
-		}
-		if err != nil {
+		if p.Waiting, _, err = d.ops.NeedIt(ctx, p.Destination, p.Key, soon); err != nil {
 			return nil, fmt.Errorf("count jobs of %s: %w", name, err)
 		}
 	}
@@ -196,11 +166,11 @@ func (d *Dashboard) drawIncident(ctx context.Context, p *incidentPage) error {
 			step = s
 		}
 	}
-	points, err := d.points(ctx, p.Destination, from, to, step)
-	if err != nil || len(points) == 0 {
-		return err
+	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), []string{p.Destination}, from, to, step)
+	if err != nil {
+		return fmt.Errorf("read counts of %s: %w", p.Destination, err)
 	}
-	p.Counted = true
-	p.Charts, err = drawCharts(points, points[0].At, step, []chart.Span{{From: p.Started, To: end, Class: "bad"}})
+	p.Counted = len(points[0]) > 0
+	p.Charts, err = drawCharts(points[0], step, []chart.Span{{From: p.Started, To: end, Class: "bad"}})
 	return err
 }

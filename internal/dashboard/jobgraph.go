@@ -8,12 +8,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 const (
 	// generations is how far the graph looks to either side.
 	generations = 2
+	// atOnce is how many relatives are read at the same time.
+	atOnce = 8
 	// mostRelatives is how many jobs it shows on either side.
 	mostRelatives = 16
 )
@@ -138,7 +141,7 @@ func (r *relatives) graph(here string) chart.Graph {
 	for _, id := range r.order {
 		n := chart.Node{ID: id, Layer: r.seen[id] - first, Text: id, Detail: "no longer kept", Class: "gone", Here: id == here}
 		if j := r.jobs[id]; j != nil {
-			b := statusBadge(j.Status)
+			b := ops.StatusWords(j.Status)
 			n.Detail, n.Class = b.Text+" · "+j.Destination, b.Class
 			if id != here {
 				n.Link = "/jobs/" + id

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -86,30 +87,51 @@ func (f filter) with(name, value string) string {
 
 // Words describes what the filter selects.
 func (f filter) Words() string {
-	var parts []string
-	if f.Status != "" {
-		parts = append(parts, strings.ToLower(statusBadge(jobs.Status(f.Status)).Text))
-	}
-	parts = append(parts, "jobs")
-	if f.Destination != "" {
-		parts = append(parts, "of "+f.Destination)
-	}
-	if f.Key != "" {
-		parts = append(parts, "with key "+f.Key)
-	}
-	if f.Batch != "" {
-		parts = append(parts, "in batch "+f.Batch)
-	}
+	words := ops.FilterWords(f.jobs())
 	if f.Held != "" {
-		parts = append(parts, "that "+f.Destination+"/"+f.Held+" holds")
+		words += " that " + f.Destination + "/" + f.Held + " holds"
 	}
-	return strings.Join(parts, " ")
+	return words
 }
 
 // jobRow is a job in a list.
 type jobRow struct {
 	*jobs.Job
 	Wait *wait
+}
+
+// wait is why a job waits. The time is separate, so that the page counts it down.
+type wait struct {
+	Text  string
+	Until *time.Time
+	// Breaker that blocks it, "" for none.
+	Breaker string
+	// Ahead counts the jobs before it, -1 if that is not known; AtLeast is true if
+	// there may be more.
+	Ahead   int
+	AtLeast bool
+	// Command that helps, "" if there is none.
+	Command string
+}
+
+func waitOf(j ops.Job) *wait {
+	w := j.Waiting
+	if w == nil {
+		return nil
+	}
+	out := &wait{Text: w.Brief(j.Job), Until: w.Until, Breaker: w.Breaker, Ahead: -1}
+	switch {
+	case w.Reason == explain.ByRate: // its text has the time
+		out.Until = nil
+	case w.Ahead != nil:
+		out.Ahead = *w.Ahead
+	case w.AheadAtLeast != nil:
+		out.Ahead, out.AtLeast = *w.AheadAtLeast, true
+	}
+	if w.Reason == explain.NoWorker {
+		out.Command = "tidegate worker"
+	}
+	return out
 }
 
 // jobListPage is the data of the list of jobs.
@@ -122,14 +144,14 @@ type jobListPage struct {
 	Destinations []string
 	Batch        *jobs.BatchStatus
 	// Actions that can be done to what the filter selects.
-	Actions []action
+	Actions []ops.Act
 	// Known is false if there is no destination and no job at all.
 	Known bool
 }
 
 // statusChip leads to the jobs in a status.
 type statusChip struct {
-	badge
+	ops.Words
 	URL   string
 	Count int // -1: not counted
 	Here  bool
@@ -140,62 +162,44 @@ func (d *Dashboard) jobList(w http.ResponseWriter, r *http.Request) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	a, err := read(r.Context(), d.cache, "jobs "+f.with("cursor", digest(cursor)), func(ctx context.Context) (*jobListPage, error) {
+	return cached(d, w, r, "jobs", f.with("cursor", digest(cursor)), titled[*jobListPage]("Jobs"), func(ctx context.Context) (*jobListPage, error) {
 		return d.readJobList(ctx, f, cursor)
 	})
-	if err != nil {
-		return err
-	}
-	d.render(w, r, "jobs", show{title: "Jobs", live: true, hold: true, data: a.value, since: a.since})
-	return nil
 }
 
 func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*jobListPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
-	page, err := d.client.List(ctx, jobs.ListOptions{Filter: f.jobs(), HeldBy: f.Held, Limit: pageSize, Cursor: cursor})
-	if errors.Is(err, jobs.ErrInvalid) {
+	page, err := d.ops.Jobs(ctx, jobs.ListOptions{Filter: f.jobs(), HeldBy: f.Held, Limit: pageSize, Cursor: cursor})
+	_, unknown := errors.AsType[*jobs.UnknownDestinationError](err) // which has no jobs
+	switch {
+	case errors.Is(err, jobs.ErrInvalid):
 		return nil, wrong("This address is no longer valid. Go back to the newest jobs.")
-	}
-	if err != nil {
+	case err != nil && !unknown:
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
 	p := &jobListPage{Filter: f, First: cursor == "", Known: len(page.Items) > 0}
 	if page.Next != "" {
 		p.Next = f.with("cursor", page.Next)
 	}
-	e := explain.New(d.rdb, d.client)
 	for _, j := range page.Items {
-		w, err := e.Waiting(ctx, j)
-		if err != nil {
-			return nil, fmt.Errorf("explain jobs: %w", err)
-		}
 		// Do not cache what the page does not show.
-		j.Request = jobs.Request{}
+		j.Job.Job.Request = jobs.Request{}
 		if j.Response != nil {
 			j.Response.Body = ""
 		}
-		p.Rows = append(p.Rows, jobRow{Job: j, Wait: waitOf(j, w)})
+		p.Rows = append(p.Rows, jobRow{Job: j.Job.Job, Wait: waitOf(j.Job)})
 	}
-	all, err := d.client.Destinations(ctx)
-	if err != nil {
+	if p.Destinations, err = d.ops.Names(ctx); err != nil {
 		return nil, fmt.Errorf("read destinations: %w", err)
 	}
-	for _, dest := range all {
-		p.Destinations = append(p.Destinations, dest.Name)
-	}
+	p.Known = p.Known || len(p.Destinations) > 0
 	if f.Destination != "" && !slices.Contains(p.Destinations, f.Destination) {
 		p.Destinations = append(p.Destinations, f.Destination)
 	}
-	p.Known = p.Known || len(all) > 0
 	if err := d.countStatuses(ctx, p); err != nil {
 		return nil, err
 	}
-	for _, a := range actions {
-		if f.Given() && f.Held == "" && (f.Status == "" || a.has(jobs.Status(f.Status))) {
-			p.Actions = append(p.Actions, a)
-		}
+	if f.Given() && f.Held == "" {
+		p.Actions = actsFor(f.Status)
 	}
 	return p, nil
 }
@@ -262,12 +266,12 @@ func (d *Dashboard) countStatuses(ctx context.Context, p *jobListPage) error {
 			n = counts[status]
 			total += n
 		}
-		p.Statuses = append(p.Statuses, statusChip{badge: statusBadge(status), URL: f.with("status", string(status)), Count: n, Here: f.Status == string(status)})
+		p.Statuses = append(p.Statuses, statusChip{Words: ops.StatusWords(status), URL: f.with("status", string(status)), Count: n, Here: f.Status == string(status)})
 	}
 	if !known {
 		total = -1
 	}
-	all := statusChip{badge: badge{"all", "All", "Jobs in every status."}, URL: f.with("status", ""), Count: total, Here: f.Status == ""}
+	all := statusChip{Words: ops.Words{Class: "all", Text: "All", Hint: "Jobs in every status."}, URL: f.with("status", ""), Count: total, Here: f.Status == ""}
 	p.Statuses = append([]statusChip{all}, p.Statuses...)
 	return nil
 }

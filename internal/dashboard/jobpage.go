@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -34,7 +34,7 @@ type jobPage struct {
 	output            []byte // likewise
 	OutputSize        int
 	Headers           [][2]string
-	Actions           []action
+	Actions           []ops.Act
 	// CLI is the id quoted for a shell.
 	CLI string
 }
@@ -50,14 +50,7 @@ type historyRow struct {
 
 func (d *Dashboard) jobPage(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	a, err := read(r.Context(), d.cache, "job "+text.Cut(id, 200), func(ctx context.Context) (*jobPage, error) {
-		return d.readJob(ctx, id)
-	})
-	if err != nil {
-		return err
-	}
-	d.render(w, r, "job", show{title: "Job " + id, live: true, data: a.value, since: a.since})
-	return nil
+	return cached(d, w, r, "job", id, titled[*jobPage]("Job "+id), func(ctx context.Context) (*jobPage, error) { return d.readJob(ctx, id) })
 }
 
 func noJob(id string) *problem {
@@ -67,34 +60,23 @@ func noJob(id string) *problem {
 }
 
 func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
 	if !jobs.ValidName(id) {
 		return nil, noJob(id)
 	}
-	job, err := d.client.Get(ctx, id)
+	found, err := d.ops.Job(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, noJob(id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read job %s: %w", id, err)
 	}
-	p := &jobPage{Job: job, CLI: id}
-	e := explain.New(d.rdb, d.client)
-	waiting, err := e.Waiting(ctx, job)
-	if err == nil {
-		err = e.Place(ctx, job, waiting)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("explain job %s: %w", id, err)
-	}
-	p.Wait = waitOf(job, waiting)
-	history, err := d.client.History(ctx, id)
+	job := found.Job
+	p := &jobPage{Job: job, CLI: id, Wait: waitOf(found), Actions: actsFor(string(job.Status))}
+	history, err := d.ops.History(ctx, id)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return nil, fmt.Errorf("read the history of %s: %w", id, err)
 	}
-	p.History = historyRows(history)
+	p.History = historyRows(history.Items)
 	// The page is cached; do not keep the whole payload and output.
 	p.payload, p.PayloadSize = bytes.Clone(job.Payload[:min(len(job.Payload), mostShown)]), len(job.Payload)
 	p.output, p.OutputSize = bytes.Clone(job.Output[:min(len(job.Output), mostShown)]), len(job.Output)
@@ -107,11 +89,6 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 	for _, name := range slices.Sorted(maps.Keys(job.Request.Headers)) {
 		p.Headers = append(p.Headers, [2]string{name, job.Request.Headers[name]})
 	}
-	for _, a := range actions {
-		if a.has(job.Status) {
-			p.Actions = append(p.Actions, a)
-		}
-	}
 	return p, d.dependencies(ctx, p)
 }
 
@@ -120,7 +97,7 @@ func historyRows(entries []jobs.HistoryEntry) []historyRow {
 	var out []historyRow
 	last := 0
 	for _, e := range entries {
-		row := historyRow{HistoryEntry: e, Class: statusBadge(e.Status).Class}
+		row := historyRow{HistoryEntry: e, Class: ops.StatusWords(e.Status).Class}
 		if e.Version > last+1 {
 			row.Gap = e.Version - last - 1
 		}

@@ -23,10 +23,12 @@ const (
 	heartbeat = 15 * time.Second
 	// quick is the least time between two notifications of breaker events.
 	quick = time.Second
+	// fresh is how long cached data may be served.
+	fresh = time.Second
 )
 
 // live notifies viewers that the page has changed; they fetch it again. All viewers share one
-// subscription.
+// subscription, which lasts as long as there are some.
 type live struct {
 	hub *feed.Hub
 	log *slog.Logger
@@ -34,78 +36,57 @@ type live struct {
 	expire func()
 
 	mu      sync.Mutex
-	viewers map[*listener]struct{}
-	stop    context.CancelFunc
-	done    chan struct{} // closed when the subscription has ended
-}
-
-// listener is a viewer's stream. changed holds at most one change of each kind.
-type listener struct {
-	changed chan struct{}
-	breaker chan struct{} // breaker events, sent without delay
-	ended   chan struct{} // closed when the subscription has ended
-	once    sync.Once
+	viewers int
+	stop    context.CancelFunc // of the subscription
+	ended   chan struct{}      // closed when the subscription has ended
+	jobs    chan struct{}      // closed when jobs have changed
+	breaker chan struct{}      // closed when a breaker or a pause has changed
 }
 
 func newLive(hub *feed.Hub, log *slog.Logger, expire func()) *live {
-	return &live{hub: hub, log: log, expire: expire, viewers: map[*listener]struct{}{}}
+	return &live{hub: hub, log: log, expire: expire, jobs: make(chan struct{}), breaker: make(chan struct{})}
 }
 
-var errTooManyViewers = errors.New("too many viewers")
-
-// join adds a viewer; leave must be called.
-func (l *live) join() (*listener, error) {
-	v := &listener{changed: make(chan struct{}, 1), breaker: make(chan struct{}, 1), ended: make(chan struct{})}
+// join adds a viewer, unless there are too many, and returns when the subscription has ended; leave
+// must be called.
+func (l *live) join() (ended <-chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.viewers) >= mostViewers {
-		return nil, errTooManyViewers
+	if l.viewers == mostViewers {
+		return nil, false
 	}
-	l.viewers[v] = struct{}{}
-	if l.stop == nil {
+	if l.viewers++; l.viewers == 1 {
 		ctx, cancel := context.WithCancel(context.Background())
-		l.stop, l.done = cancel, make(chan struct{})
-		go l.listen(ctx, l.done)
+		done := make(chan struct{})
+		l.stop, l.ended = cancel, done
+		go func() {
+			defer close(done)
+			if err := l.listen(ctx); ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
+				l.log.Debug("dashboard: pages are not notified of changes", "error", err)
+			}
+		}()
 	}
-	return v, nil
+	return l.ended, true
 }
 
 // leave removes a viewer. For the last viewer it waits until the subscription has ended.
-func (l *live) leave(v *listener) {
+func (l *live) leave() {
 	l.mu.Lock()
-	delete(l.viewers, v)
-	var done chan struct{}
-	if len(l.viewers) == 0 && l.stop != nil {
+	ended := l.ended
+	l.viewers--
+	last := l.viewers == 0
+	if last {
 		l.stop()
-		done = l.done
-		l.stop = nil
 	}
 	l.mu.Unlock()
-	if done != nil {
-		<-done
+	if last {
+		<-ended
 	}
 }
 
-// listen subscribes to the hub until ctx ends. When the hub ends, viewers are disconnected;
-// their browsers reconnect.
-func (l *live) listen(ctx context.Context, done chan struct{}) {
-	defer close(done)
-	if err := l.receive(ctx); ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
-		l.log.Debug("dashboard: pages are not notified of changes", "error", err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.done != done || l.stop == nil {
-		return // the last viewer has left; later ones have another subscription
-	}
-	for v := range l.viewers {
-		v.once.Do(func() { close(v.ended) })
-	}
-	l.stop()
-	l.stop = nil
-}
-
-func (l *live) receive(ctx context.Context) error {
+// listen notifies viewers of the hub's events until ctx or the hub ends. In the latter case viewers are
+// disconnected; their browsers reconnect.
+func (l *live) listen(ctx context.Context) error {
 	sub, err := l.hub.Subscribe(ctx, feed.SubscribeOptions{})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -120,14 +101,14 @@ func (l *live) receive(ctx context.Context) error {
 			case !ok:
 				return feed.ErrClosed
 			case e.Type != feed.Breaker && e.Type != feed.Destination && e.Type != feed.Gap:
-				l.notify(false)
+				l.notify(&l.jobs)
 			case soon == nil:
 				soon = time.After(quick - time.Since(last))
 			}
 		case <-soon:
 			soon, last = nil, time.Now()
 			l.expire()
-			l.notify(true)
+			l.notify(&l.breaker)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -135,19 +116,18 @@ func (l *live) receive(ctx context.Context) error {
 }
 
 // notify notifies all viewers of a change.
-func (l *live) notify(now bool) {
+func (l *live) notify(changed *chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for v := range l.viewers {
-		c := v.changed
-		if now {
-			c = v.breaker
-		}
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	close(*changed)
+	*changed = make(chan struct{})
+}
+
+// changes are closed by the next change of jobs, and of a breaker.
+func (l *live) changes() (jobs, breaker <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.jobs, l.breaker
 }
 
 // events notifies the script of changes, by server-sent events.
@@ -162,12 +142,12 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 		return nil // the page polls instead
 	}
 	defer cancel()
-	v, err := d.live.join()
-	if err != nil {
+	ended, ok := d.live.join()
+	if !ok {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	defer d.live.leave(v)
+	defer d.live.leave()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
@@ -176,27 +156,26 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	out.send("retry: 2000\nevent: ready\ndata: {}\n\n")
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	jobs, breaker := d.live.changes()
 	var due <-chan time.Time // when a change is sent
 	for out.err == nil {
-		changed := v.changed
-		if due != nil {
-			changed = nil
-		}
 		select {
-		case <-v.breaker:
+		case <-breaker:
+			_, breaker = d.live.changes()
 			out.send(change)
 		case <-due:
 			due = nil
+			jobs, _ = d.live.changes()
 			out.send(change)
-		case <-changed:
+		case <-jobs:
 			// By then no cached data is older than the event.
-			due = time.After(fresh)
+			due, jobs = time.After(fresh), nil
 		case <-beat.C:
 			if !id.Valid() {
 				return nil // the page reconnects and gets the login
 			}
 			out.send(": \n\n")
-		case <-v.ended:
+		case <-ended:
 			return nil
 		case <-ctx.Done():
 			return nil

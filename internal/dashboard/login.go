@@ -7,9 +7,6 @@ import (
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 
-// mostForm bounds what a form may send, in bytes.
-const mostForm = 256 << 10
-
 // loginPage is the data of the login.
 type loginPage struct {
 	Next, Error string

@@ -25,7 +25,7 @@ const (
 // overviewPage is the data of the first page.
 type overviewPage struct {
 	Targets []*target
-	Workers []jobs.WorkerInfo
+	Workers jobs.Workers
 	Notices []notice
 	Span    span
 	Charts  charts
@@ -54,31 +54,23 @@ type notice struct {
 
 func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request) error {
 	s := spanNamed(r.FormValue("range"))
-	a, err := read(r.Context(), d.cache, "overview "+s.Name, func(ctx context.Context) (*overviewPage, error) {
-		return d.readOverview(ctx, s)
-	})
-	if err != nil {
-		return err
+	title := func(p *overviewPage) string {
+		if p.Open > 0 {
+			return fmt.Sprintf("(%d open) Overview", p.Open)
+		}
+		return "Overview"
 	}
-	title := "Overview"
-	if a.value.Open > 0 {
-		title = fmt.Sprintf("(%d open) Overview", a.value.Open)
-	}
-	d.render(w, r, "overview", show{title: title, live: true, data: a.value, since: a.since})
-	return nil
+	return cached(d, w, r, "overview", s.Name, title, func(ctx context.Context) (*overviewPage, error) { return d.readOverview(ctx, s) })
 }
 
 func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, error) {
-	if err := d.setClock(ctx); err != nil {
-		return nil, err
-	}
 	p := &overviewPage{Span: s}
 	all, err := d.client.Destinations(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read destinations: %w", err)
 	}
-	if p.Workers, err = d.workers(ctx); err != nil {
-		return nil, err
+	if p.Workers, err = d.client.Workers(ctx); err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
 	}
 	if p.Targets, err = d.readTargets(ctx, all, p.Workers, s); err != nil {
 		return nil, err
@@ -103,11 +95,8 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 	// Notices first.
 	slices.SortStableFunc(p.Targets, func(a, b *target) int { return a.rank() - b.rank() })
 	slices.SortStableFunc(p.Notices, func(a, b notice) int { return a.Rank - b.Rank })
-	points := sumPoints(p.Targets)
-	if len(points) > 0 {
-		if p.Charts, err = drawCharts(points, points[0].At, s.Step, nil); err != nil {
-			return nil, err
-		}
+	if p.Charts, err = drawCharts(sumPoints(p.Targets), s.Step, nil); err != nil {
+		return nil, err
 	}
 	p.Rows, err = d.pages.part("overview", "rows", p)
 	return p, err
@@ -121,7 +110,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		p.Failed += point.Failed
 	}
 	p.Expiring += t.Survey.Expiring
-	p.Refused += t.Refused()
+	p.Refused += t.Refused
 	oldest := t.Survey.OldestPending
 	if !oldest.IsZero() && (p.Oldest.OldestPending.IsZero() || oldest.Before(p.Oldest.OldestPending)) {
 		p.Oldest = t.Survey

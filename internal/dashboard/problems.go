@@ -19,6 +19,11 @@ type problem struct {
 
 func (p *problem) Error() string { return p.title + ": " + p.text }
 
+// Lasting says that no older page is shown in its place; see [ops.Lasting].
+func (p *problem) Lasting() {}
+
+var errNoAction = wrong("There is no such action.")
+
 // absent is a 404.
 func absent(title, text string) *problem {
 	return &problem{status: http.StatusNotFound, title: title, text: text}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"fmt"
 	"html/template"
@@ -9,6 +10,9 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 //go:embed templates
@@ -113,6 +117,25 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	}
 	send(w, r, s.status, visible(b.Bytes()))
 }
+
+// cached renders a page of data that is read for all viewers, at most once a second.
+func cached[T any](d *Dashboard, w http.ResponseWriter, r *http.Request, page, key string, title func(T) string, read func(context.Context) (T, error)) error {
+	a, err := ops.Read(r.Context(), d.cache, "page "+page+" "+text.Cut(key, 300), func(ctx context.Context) (T, error) {
+		if err := d.setClock(ctx); err != nil {
+			var none T
+			return none, err
+		}
+		return read(ctx)
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // it is read's
+	}
+	d.render(w, r, page, show{title: title(a.Value), live: true, hold: page == "jobs", data: a.Value, since: a.Since})
+	return nil
+}
+
+// titled is the title of all pages of a kind.
+func titled[T any](title string) func(T) string { return func(T) string { return title } }
 
 // section is the entry of the navigation that a path belongs to.
 func section(p string) string {

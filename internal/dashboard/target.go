@@ -7,151 +7,108 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/minutes"
+	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 const (
-	// silence is the time without a heartbeat after which a worker counts as stopped.
-	silence = 30 * time.Second
 	// soon is the time within which expiring jobs are counted.
 	soon = time.Hour
 	// stripLength is the range of the strip of incidents.
 	stripLength = 24 * time.Hour
-	// atOnce is how many jobs' relatives are read at the same time.
-	atOnce = 8
 	// mostKeys bounds the breakers of keys that are shown for a destination.
 	mostKeys = 50
 )
 
-// target is a destination with its counts.
+// target is a destination, as lists and its page show it.
 type target struct {
-	Name    string
-	Breaker breaker.Status
-	// Keys are the breakers of keys that are not closed, or closed by hand, and their number;
-	// OtherKeys counts the keys whose breakers are closed again, or have counted refusals.
-	Keys      []breaker.Status
-	KeyCount  int
-	OtherKeys int
-	// OpenKeys counts the open breakers of keys.
-	OpenKeys int
-	// OpenKeysText says why they are open, "" without any.
+	ops.Target // its incidents: the newest first
+	limitedKeys
+	// OpenKeysText says why breakers of keys are open, "" without any.
 	OpenKeysText string
-	Survey       jobs.Survey
-	Backlog      int
-	Waiting      int // not running
-	Workers      int
-	SeenAt       time.Time
-	Incidents    []breaker.Incident
 	Points       []minutes.Point
 	// Strip is its last day, Spark its throughput.
 	Strip, Spark template.HTML
-	// Unreached is set while no worker reaches it; Partly, while some of its workers do not.
-	Unreached *jobs.UnreachableInfo
-	Partly    int
 	// NotReached says since when no worker reaches it, and why; "" if one does.
 	NotReached string
-	// System is true of Tidegate's own destinations.
-	System bool
+	// Completed and Refused count the jobs of the points that completed, and the calls that were rate limited.
+	Completed, Refused int
 }
 
 // Alive reports whether a worker serves it.
 func (t *target) Alive() bool { return t.Workers > 0 }
 
+// Open reports whether its breaker is not closed.
+func (t *target) Open() bool { return t.Breaker.State != breaker.Closed }
+
+// System reports whether it is one of Tidegate's own destinations.
+func (t *target) System() bool { return store.System(t.Name) }
+
 // Count is how many of its jobs are in a status.
 func (t *target) Count(s string) int { return t.Survey.Counts[jobs.Status(s)] }
 
 // Badge is the badge of its breaker's state, or of a destination that no worker reaches.
-func (t *target) Badge() badge {
+func (t *target) Badge() ops.Words {
 	if t.Unreached != nil {
-		return badge{"gone", "Unreachable", "Calls do not leave any of its workers. They try again by themselves."}
+		return ops.Unreachable
 	}
-	return stateBadge(t.Breaker)
+	return ops.StateWords(t.Breaker)
 }
 
-// Refused counts the calls of the points that were rate limited.
-func (t *target) Refused() int {
-	n := 0
-	for _, p := range t.Points {
-		n += p.Limited
-	}
-	return n
+// limitedKeys are the breakers of keys that are not closed, or closed by hand.
+type limitedKeys struct {
+	// Limited are the first mostKeys of KeyCount.
+	Limited  []breaker.Status
+	KeyCount int
+	// OpenKeys counts those that are not closed, OtherKeys the keys whose breakers are closed again, or have
+	// counted refusals.
+	OpenKeys, OtherKeys int
 }
 
-// workers are the workers with a recent heartbeat, by name.
-func (d *Dashboard) workers(ctx context.Context) ([]jobs.WorkerInfo, error) {
-	all, err := d.client.Workers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read workers: %w", err)
+func limited(all []breaker.Status) limitedKeys {
+	var k limitedKeys
+	for _, b := range all {
+		if b.State != breaker.Closed {
+			k.OpenKeys++
+		}
+		if b.State != breaker.Closed || b.Forced != "" {
+			k.Limited = append(k.Limited, b)
+		}
 	}
-	return all, nil
+	k.KeyCount = len(k.Limited)
+	k.OtherKeys = len(all) - k.KeyCount
+	k.Limited = k.Limited[:min(k.KeyCount, mostKeys)]
+	return k
 }
 
-// setClock measures how far Redis's clock is ahead.
-func (d *Dashboard) setClock(ctx context.Context) error {
-	before := d.clock()
-	t, err := d.client.Now(ctx)
-	if err != nil {
-		return fmt.Errorf("read the clock: %w", err)
-	}
-	d.ahead.Store(int64(t.Sub(before.Add(d.clock().Sub(before) / 2))))
-	return nil
-}
-
-// readTargets reads destinations with their counts, in a few round trips however many there are.
-func (d *Dashboard) readTargets(ctx context.Context, all []jobs.Destination, workers []jobs.WorkerInfo, s span) ([]*target, error) {
-	out := make([]*target, len(all))
-	if len(all) == 0 {
-		return out, nil
-	}
+// readTargets reads destinations, in a few round trips however many there are.
+func (d *Dashboard) readTargets(ctx context.Context, of []jobs.Destination, workers jobs.Workers, s span) ([]*target, error) {
 	now := d.now()
-	names := make([]string, len(all))
-	for i, dest := range all {
-		names[i] = dest.Name
-	}
-	lists, err := d.ns.ListAll(ctx, d.rdb, names)
+	found, err := d.ops.Targets(ctx, of, workers, soon, now)
 	if err != nil {
-		return nil, fmt.Errorf("read breakers: %w", err)
+		return nil, fmt.Errorf("read destinations: %w", err)
 	}
-	own := make([]breaker.Status, len(all))
-	for i, list := range lists {
-		own[i] = list[0]
-	}
-	incidents, err := d.ns.IncidentsAll(ctx, d.rdb, own)
-	if err != nil {
-		return nil, fmt.Errorf("read incidents: %w", err)
-	}
-	surveys, err := d.client.Surveys(ctx, names, soon)
-	if err != nil {
-		return nil, fmt.Errorf("count jobs: %w", err)
+	names := make([]string, len(found))
+	for i, t := range found {
+		names[i] = t.Name
 	}
 	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), names, s.begin(now), now, s.Step)
 	if err != nil {
 		return nil, fmt.Errorf("read counts: %w", err)
 	}
-	serving, partly := map[string]int{}, map[string]int{}
-	for _, w := range workers {
-		for _, name := range w.Destinations {
-			serving[name]++
-			if _, ok := w.Unreachable[name]; ok {
-				partly[name]++
-			}
+	out := make([]*target, len(found))
+	for i := range found {
+		t := &target{Target: found[i], Points: points[i], limitedKeys: limited(found[i].Keys), OpenKeysText: explain.Conditions(found[i].Keys)}
+		t.Keys = nil // they may be many
+		slices.Reverse(t.Incidents)
+		if t.Unreached != nil {
+			t.NotReached = explain.NotReached(*t.Unreached, t.Waiting, now.UTC())
 		}
-	}
-	for i, dest := range all {
-		t := &target{
-			Name: dest.Name, SeenAt: dest.SeenAt, Breaker: own[i], Keys: lists[i][1:],
-			Survey: surveys[i], Incidents: incidents[i], Points: points[i], Workers: serving[dest.Name], Partly: partly[dest.Name],
-		}
-		if u, all := jobs.Workers(workers).Unreached(dest.Name); all {
-			t.Unreached = &u
-		}
-		t.count(now)
 		if err := t.draw(now); err != nil {
 			return nil, err
 		}
@@ -160,87 +117,40 @@ func (d *Dashboard) readTargets(ctx context.Context, all []jobs.Destination, wor
 	return out, nil
 }
 
-// count derives numbers from what was read.
-func (t *target) count(now time.Time) {
-	t.OpenKeysText = explain.Conditions(t.Keys)
-	t.Keys, t.OpenKeys, t.OtherKeys = limitedKeys(t.Keys)
-	t.KeyCount = len(t.Keys)
-	t.Keys = t.Keys[:min(len(t.Keys), mostKeys)]
-	if t.Survey.Ready+t.Survey.Held+t.Survey.Counts[jobs.Running] == 0 {
-		t.Breaker.SlowStart = 0 // it goes on with the next calls
-	}
-	for status, n := range t.Survey.Counts {
-		if !status.Final() {
-			t.Backlog += n
-		}
-	}
-	t.Waiting = t.Backlog - t.Survey.Counts[jobs.Running]
-	if t.Unreached != nil {
-		t.NotReached = explain.NotReached(*t.Unreached, t.Waiting, now.UTC())
-	}
-	slices.Reverse(t.Incidents)
-	// Workers do not list Tidegate's own destinations.
-	if t.Workers == 0 && store.System(t.Name) && now.Sub(t.SeenAt) < silence {
-		t.Workers = 1
-	}
-}
-
-// limitedKeys returns the breakers that are not closed, or closed by hand, how many are not closed, and how
-// many are left out.
-func limitedKeys(all []breaker.Status) (limited []breaker.Status, open, others int) {
-	for _, k := range all {
-		if k.State != breaker.Closed {
-			open++
-		}
-		if k.State != breaker.Closed || k.Forced != "" {
-			limited = append(limited, k)
-		}
-	}
-	return limited, open, len(all) - len(limited)
-}
-
-// points reads the statistics, a point for each step.
-func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]minutes.Point, error) {
-	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), []string{name}, since, until, step)
-	if err != nil {
-		return nil, fmt.Errorf("read counts of %s: %w", name, err)
-	}
-	return points[0], nil
-}
-
-// Completed counts the jobs of the points that completed.
-func (t *target) Completed() int {
-	n := 0
+// draw counts the points, and draws them and the incidents.
+func (t *target) draw(now time.Time) (err error) {
+	spark := chart.Spark{Class: "ok"}
 	for _, p := range t.Points {
-		n += p.Completed
+		t.Completed += p.Completed
+		t.Refused += p.Limited
+		spark.Values = append(spark.Values, p.Completed)
 	}
-	return n
+	spark.Title = plural(t.Completed, "job", "jobs") + " completed"
+	if t.Spark, err = spark.SVG(); err != nil {
+		return &broken{err}
+	}
+	t.Strip, err = drawStrip(t.Incidents, now)
+	return err
 }
 
-func (t *target) draw(now time.Time) error {
-	var err error
-	strip := chart.Strip{From: now.Add(-stripLength), To: now, Spans: incidentSpans(t.Incidents, now)}
+// drawStrip draws the incidents of the last day.
+func drawStrip(incidents []breaker.Incident, now time.Time) (template.HTML, error) {
+	strip := chart.Strip{From: now.Add(-stripLength), To: now, Spans: incidentSpans(incidents, now)}
 	n := 0
-	for _, i := range t.Incidents {
+	for _, i := range incidents {
 		if i.Ended.IsZero() || i.Ended.After(strip.From) {
 			n++
 		}
 	}
 	strip.Title = "Last 24 hours: " + plural(n, "incident", "incidents")
-	if t.Strip, err = strip.SVG(); err != nil {
-		return &broken{err}
+	svg, err := strip.SVG()
+	if err != nil {
+		return "", &broken{err}
 	}
-	spark := chart.Spark{Title: plural(t.Completed(), "job", "jobs") + " completed", Class: "ok"}
-	for _, p := range t.Points {
-		spark.Values = append(spark.Values, p.Completed)
-	}
-	if t.Spark, err = spark.SVG(); err != nil {
-		return &broken{err}
-	}
-	return nil
+	return svg, nil
 }
 
-// incidentSpans converts incidents to spans of a chart.
+// incidentSpans converts incidents, the newest first, to spans of a chart.
 func incidentSpans(incidents []breaker.Incident, now time.Time) []chart.Span {
 	var out []chart.Span
 	for _, i := range slices.Backward(incidents) {
@@ -265,42 +175,41 @@ type charts struct {
 	Throughput, Backlog, Refused template.HTML
 }
 
-// drawCharts draws the three charts of a page; none without points.
-func drawCharts(points []minutes.Point, start time.Time, step time.Duration, marks []chart.Span) (charts, error) {
+// drawCharts draws the three charts of a page, each step with a point; none without points.
+func drawCharts(points []minutes.Point, step time.Duration, marks []chart.Span) (charts, error) {
 	var out charts
 	if len(points) == 0 {
 		return out, nil
 	}
-	values := func(f func(minutes.Point) int) []int {
-		v := make([]int, len(points))
+	series := func(name, class string, value func(minutes.Point) int) chart.Series {
+		s := chart.Series{Name: name, Class: class, Values: make([]int, len(points))}
 		for i, p := range points {
-			v[i] = f(p)
+			s.Values[i] = value(p)
 		}
-		return v
+		return s
 	}
 	for _, c := range []struct {
 		to *template.HTML
 		t  chart.Time
 	}{
 		{&out.Throughput, chart.Time{Title: "Finished jobs", Series: []chart.Series{
-			{Name: "completed", Class: "ok", Values: values(func(p minutes.Point) int { return p.Completed })},
-			{Name: "failed", Class: "bad", Values: values(func(p minutes.Point) int { return p.Failed })},
-			{Name: "expired or cancelled", Class: "dim", Values: values(func(p minutes.Point) int { return p.Expired + p.Cancelled })},
+			series("completed", "ok", func(p minutes.Point) int { return p.Completed }),
+			series("failed", "bad", func(p minutes.Point) int { return p.Failed }),
+			series("expired or cancelled", "dim", func(p minutes.Point) int { return p.Expired + p.Cancelled }),
 		}}},
 		{&out.Backlog, chart.Time{Title: "Backlog", Form: chart.Area, Series: []chart.Series{
-			{Name: "jobs in the backlog", Class: "info", Values: values(func(p minutes.Point) int { return p.Backlog })},
+			series("jobs in the backlog", "info", func(p minutes.Point) int { return p.Backlog }),
 		}}},
 		{&out.Refused, chart.Time{Title: "Refused calls", Series: []chart.Series{
-			{Name: "refused", Class: "bad", Values: values(func(p minutes.Point) int { return p.Limited })},
-			{Name: "other calls", Class: "faint", Values: values(func(p minutes.Point) int { return max(p.Calls-p.Limited, 0) })},
+			series("refused", "bad", func(p minutes.Point) int { return p.Limited }),
+			series("other calls", "faint", func(p minutes.Point) int { return max(p.Calls-p.Limited, 0) }),
 		}}},
 	} {
-		c.t.Start, c.t.Step, c.t.Mark = start, step, marks
-		svg, err := c.t.SVG()
-		if err != nil {
+		c.t.Start, c.t.Step, c.t.Mark = points[0].At, step, marks
+		var err error
+		if *c.to, err = c.t.SVG(); err != nil {
 			return out, &broken{err}
 		}
-		*c.to = svg
 	}
 	return out, nil
 }

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/tidegate/tidegate/internal/access"
 )
@@ -29,9 +28,4 @@ func (d *Dashboard) viewerOf(ctx context.Context) viewer {
 		Name: id.Name, By: id.By(), SignedIn: !d.guard.Open(),
 		Read: id.Can(access.ScopeRead), Operate: id.Can(access.ScopeOperate), Payloads: id.Can(access.ScopePayloads),
 	}
-}
-
-// audit logs an action.
-func (d *Dashboard) audit(ctx context.Context, action string, attrs ...slog.Attr) {
-	access.Audit(ctx, d.log, action, attrs...)
 }

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -11,36 +10,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/jobs"
 )
-
-// badge is the wording of a state, with its colour and its meaning.
-type badge struct {
-	Class, Text, Hint string
-}
-
-// stateBadge is the badge of a breaker's state.
-func stateBadge(b breaker.Status) badge {
-	switch {
-	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
-		return badge{"open", "Open by hand", "OPEN: all calls are stopped by hand."}
-	case b.State == breaker.Open && b.Cause == breaker.CauseCredentials && b.NoCredentials:
-		return badge{"open", "No token", "OPEN: the token server cannot be reached. One call asks it again when the time has come."}
-	case b.State == breaker.Open && b.Cause == breaker.CauseCredentials:
-		return badge{"open", "Token refused", "OPEN: the API refuses the token. One call tries it again when the cooldown is over."}
-	case b.State == breaker.Open && b.IncidentCause == breaker.CauseOutage:
-		return badge{"open", "API down", "OPEN: the last calls all failed, or were all refused. One call tries the API again when the cooldown is over."}
-	case b.State == breaker.Open:
-		return badge{"open", "Open", "OPEN: the limit is reached. No worker calls until the cooldown is over."}
-	case b.State == breaker.HalfOpen:
-		return badge{"half", "Probing", "HALF_OPEN: one call of the whole fleet, the probe, tests " + explain.Tests(b) + "."}
-	case b.Forced != "":
-		return badge{"hand", "Closed by hand", "CLOSED: kept closed by hand, whatever the API sends."}
-	case b.SlowStart > 0:
-		return badge{"slow", "Recovering", "CLOSED again, with few calls at a time at first: 1, 2, 4 and so on."}
-	}
-	return badge{"closed", "Closed", "CLOSED: calls go out as jobs come."}
-}
 
 // why explains the state of a breaker in a sentence; "" if it is closed without limits.
 func why(b breaker.Status) string {
@@ -79,95 +49,6 @@ func byWhom(name, reason string) string {
 	}
 	return out
 }
-
-// statusWords are the badges of the statuses of jobs.
-var statusWords = map[jobs.Status]badge{
-	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed."},
-	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, deferred, or held by the breaker of its key."},
-	jobs.Running:      {"run", "Running", "A worker is calling the API."},
-	jobs.RetryPending: {"retry", "Retry pending", "Its last call failed; the next one is scheduled."},
-	jobs.Paused:       {"paused", "Paused", "It waits until it is resumed."},
-	jobs.Completed:    {"done", "Completed", "The API has accepted it."},
-	jobs.Failed:       {"fail", "Failed", "It is not called again unless it is retried by hand."},
-	jobs.Cancelled:    {"cancel", "Cancelled", "By hand, or because a parent did not complete."},
-	jobs.Expired:      {"expire", "Expired", "It expired before it was started."},
-}
-
-func statusBadge(s jobs.Status) badge {
-	if b, ok := statusWords[s]; ok {
-		return b
-	}
-	return badge{"", string(s), ""}
-}
-
-// eventWords are the wordings of events in the history of a job.
-var eventWords = map[string]string{
-	"created": "Created", "started": "Started", "rescheduled": "Rescheduled", "retry_scheduled": "Retry scheduled",
-	"completed": "Completed", "failed": "Failed", "cancelled": "Cancelled", "expired": "Expired", "paused": "Paused",
-	"resumed": "Resumed", "retried": "Retried by hand", "released": "Parents completed", "worker_lost": "Worker lost",
-	"recovered": "Recovered", "repaired": "Repaired",
-}
-
-func eventWord(event string) string {
-	if text, ok := eventWords[event]; ok {
-		return text
-	}
-	return upper(strings.ReplaceAll(event, "_", " "))
-}
-
-// action is the wording of an action on jobs.
-type action struct {
-	Action jobs.Action
-	// Verb is the text of buttons, Done and Asked are for the message afterwards: Asked about
-	// running jobs.
-	Verb, Done, Asked string
-	// Means explains it on the confirmation page.
-	Means string
-	// For are the statuses that allow it.
-	For []jobs.Status
-	// Danger colours it, and asks for confirmation even for one job.
-	Danger bool
-}
-
-// actions in the order of their buttons.
-var actions = []action{
-	{
-		jobs.ActionRetry, "Retry", "Retried", "",
-		"They run again, with their counters at 0. Jobs that were cancelled because of a parent wait for that parent again.",
-		[]jobs.Status{jobs.Failed, jobs.Cancelled},
-		false,
-	},
-	{
-		jobs.ActionPause, "Pause", "Paused", "pause after their calls",
-		"They wait until they are resumed, and still expire. Running jobs are paused after their calls, unless those complete them.",
-		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending},
-		false,
-	},
-	{
-		jobs.ActionResume, "Resume", "Resumed", "",
-		"They return to their status before the pause, with the same due time.",
-		[]jobs.Status{jobs.Paused},
-		false,
-	},
-	{
-		jobs.ActionCancel, "Cancel", "Cancelled", "stop",
-		"Jobs that have not started never start. Calls of running jobs are interrupted; a job that the API has accepted by then is completed. Children are cancelled too.",
-		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
-		true,
-	},
-}
-
-func actionNamed(name string) (action, bool) {
-	for _, a := range actions {
-		if string(a.Action) == name {
-			return a, true
-		}
-	}
-	return action{}, false
-}
-
-// has reports whether the action is for jobs in the status.
-func (a action) has(s jobs.Status) bool { return slices.Contains(a.For, s) }
 
 func plural(n int, one, many string) string {
 	if n == 1 {
