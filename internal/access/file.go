@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
-// MaxTokens is how many tokens a file may hold: each is looked at for each request.
+// MaxTokens is how many tokens a file may hold.
 const MaxTokens = 1000
 
 const shapeFix = `write {"tokens": […]} with entries as "tidegate token new" prints them`
@@ -89,81 +90,64 @@ const entryFix = "an entry has name, scopes, hash and perhaps created and expire
 
 // entry reads the n-th entry, which begins at an offset of the content.
 func (p *parser) entry(n int, raw json.RawMessage, at int64) {
-	var fields map[string]json.RawMessage
-	if raw[0] != '{' || json.Unmarshal(raw, &fields) != nil {
-		p.Fail(at, fmt.Sprintf("token %d is not an object", n), entryFix)
-		return
-	}
 	which := fmt.Sprintf("token %d", n)
 	fail := func(what, fix string) { p.Fail(at, which+" "+what, fix) }
-
+	var fields map[string]json.RawMessage
+	if raw[0] != '{' || json.Unmarshal(raw, &fields) != nil {
+		fail("is not an object", entryFix)
+		return
+	}
+	// read reads a field, which is then known; false if it is missing or of another kind.
+	read := func(name string, to any) bool {
+		value, ok := fields[name]
+		delete(fields, name)
+		return ok && json.Unmarshal(value, to) == nil
+	}
 	var e Entry
 	switch {
-	case json.Unmarshal(fields["name"], &e.Name) != nil || e.Name == "":
+	case !read("name", &e.Name) || e.Name == "":
 		fail("has no name", "give it one, so that the log can name the caller")
 	case !namePattern.MatchString(e.Name):
 		fail("has the name "+quoted(e.Name)+", which cannot be", nameFix)
 	default:
 		which += " (" + e.Name + ")"
 	}
-	e.Scopes = p.scopes(fields["scopes"], fail)
-	e.Hash = p.hash(which, fields["hash"], fail)
-	readTime := func(name string, to **time.Time) {
-		if value, ok := fields[name]; ok && json.Unmarshal(value, to) != nil {
-			fail("has a wrong "+name, "write a time such as 2026-12-31T00:00:00Z, or leave it out")
-		}
+	scopeFix := "the scopes are " + joined(Scopes)
+	if !read("scopes", &e.Scopes) || len(e.Scopes) == 0 {
+		fail("has no list of scopes", scopeFix)
 	}
-	readTime("created", &e.Created)
-	readTime("expires_at", &e.ExpiresAt)
-	for _, name := range unknown(fields) {
-		fail("has an unknown field "+quoted(name), entryFix)
-	}
-	p.entries = append(p.entries, e)
-}
-
-func (p *parser) scopes(raw json.RawMessage, fail func(what, fix string)) []Scope {
-	fix := "the scopes are " + joined(Scopes)
-	var found []Scope
-	if json.Unmarshal(raw, &found) != nil || len(found) == 0 {
-		fail("has no list of scopes", fix)
-		return nil
-	}
-	for _, scope := range found {
+	for _, scope := range e.Scopes {
 		if !slices.Contains(Scopes, scope) {
-			fail("has the scope "+quoted(string(scope))+", which does not exist", fix)
+			fail("has the scope "+quoted(string(scope))+", which does not exist", scopeFix)
 		}
 	}
-	return found
-}
-
-func (p *parser) hash(which string, raw json.RawMessage, fail func(what, fix string)) string {
-	const fix = `make an entry with "tidegate token new"`
-	var text string
-	if json.Unmarshal(raw, &text) != nil || text == "" {
-		fail("has no hash", fix)
-		return ""
-	}
-	h, ok := parseHash(text)
-	switch before, twice := p.seen[h]; {
+	const hashFix = `make an entry with "tidegate token new"`
+	there := read("hash", &e.Hash) && e.Hash != ""
+	h, ok := parseHash(e.Hash)
+	before, twice := p.seen[h]
+	switch {
+	case !there:
+		fail("has no hash", hashFix)
 	case !ok: // and is not shown: it may be the token itself
-		fail("has a hash that is not sha256: and 64 hex digits", fix)
+		fail("has a hash that is not sha256: and 64 hex digits", hashFix)
 	case twice:
 		fail("has the hash of "+before, "leave one of them")
 	default:
 		p.seen[h] = which
 	}
-	return h.String() // in lower case
-}
-
-func unknown(fields map[string]json.RawMessage) []string {
-	var out []string
-	for name := range fields {
-		if !slices.Contains([]string{"name", "scopes", "hash", "created", "expires_at"}, name) {
-			out = append(out, name)
+	e.Hash = h.String() // in lower case
+	for _, t := range []struct {
+		name string
+		to   **time.Time
+	}{{"created", &e.Created}, {"expires_at", &e.ExpiresAt}} {
+		if _, ok := fields[t.name]; ok && !read(t.name, t.to) {
+			fail("has a wrong "+t.name, "write a time such as 2026-12-31T00:00:00Z, or leave it out")
 		}
 	}
-	slices.Sort(out)
-	return out
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		fail("has an unknown field "+quoted(name), entryFix)
+	}
+	p.entries = append(p.entries, e)
 }
 
 func quoted(s string) string { return text.Quote(s, shownOfEntry) }

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"crypto/subtle"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -25,17 +24,9 @@ type Options struct {
 // Tokens are the tokens of a file, which is read again when it changes. If it cannot be used
 // then, what was read before stays in use.
 type Tokens struct {
-	file *tokens.Watcher[[]known]
+	file *tokens.Watcher[map[hash]Entry]
 	log  *slog.Logger
 	now  clock
-}
-
-// known is an entry as it is compared.
-type known struct {
-	hash    hash
-	name    string
-	scopes  []Scope
-	expires time.Time // zero: never
 }
 
 // OpenTokens reads the file. The error is about the file and wraps [tokens.Errors]; it
@@ -48,9 +39,9 @@ func OpenTokens(path string, o Options) (*Tokens, error) {
 		o.Now = time.Now
 	}
 	t := &Tokens{log: o.Logger.With("file", path), now: o.Now}
-	file, info, err := tokens.Watch(tokens.WatchOptions[[]known]{
-		Path: path, Every: o.CheckEvery, Parse: parseKnown,
-		Changed: func(all []known, info fs.FileInfo) {
+	file, info, err := tokens.Watch(tokens.WatchOptions[map[hash]Entry]{
+		Path: path, Every: o.CheckEvery, Parse: parseByHash,
+		Changed: func(all map[hash]Entry, info fs.FileInfo) {
 			t.log.Info("API_TOKENS_FILE was read again", "count", len(all))
 			t.warn(all, info)
 		},
@@ -66,24 +57,18 @@ func OpenTokens(path string, o Options) (*Tokens, error) {
 	return t, nil
 }
 
-func parseKnown(content []byte) ([]known, error) {
+func parseByHash(content []byte) (map[hash]Entry, error) {
 	entries, err := ParseFile(content)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]known, len(entries))
-	for i, e := range entries {
+	all := make(map[hash]Entry, len(entries))
+	for _, e := range entries {
 		h, _ := parseHash(e.Hash) // ParseFile has checked it
-		all[i] = known{hash: h, name: e.Name, scopes: e.Scopes}
-		if e.ExpiresAt != nil {
-			all[i].expires = *e.ExpiresAt
-		}
+		all[h] = e
 	}
-	return all, nil
+	return all, err
 }
 
 // Lookup returns the identity of a token; ok is false if it is not known or has expired.
-// The time it takes reveals nothing about the tokens.
+// The time it takes reveals nothing about the tokens: it depends on hashes of them at most.
 func (t *Tokens) Lookup(token string) (id Identity, ok bool) {
 	if token == "" || len(token) > maxToken {
 		return Identity{}, false
@@ -100,27 +85,19 @@ func (t *Tokens) Lookup(token string) (id Identity, ok bool) {
 // byHash is Lookup for a token that was known when its session began.
 func (t *Tokens) byHash(h hash) (Identity, bool) { return t.find(t.file.Current(), h) }
 
-// find compares with every entry, and each in constant time.
-func (t *Tokens) find(entries []known, h hash) (Identity, bool) {
-	at := -1
-	for i := range entries {
-		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(h[:], entries[i].hash[:]), i, at)
-	}
-	if at < 0 {
+func (t *Tokens) find(entries map[hash]Entry, h hash) (Identity, bool) {
+	e, ok := entries[h]
+	if !ok || e.Expired(t.now()) {
 		return Identity{}, false
 	}
-	e := &entries[at]
-	if !e.expires.IsZero() && !t.now().Before(e.expires) {
-		return Identity{}, false
-	}
-	return Identity{Name: e.name, Scopes: e.scopes, hash: h, tokens: t}, true
+	return Identity{Name: e.Name, Scopes: e.Scopes, hash: h, tokens: t}, true
 }
 
 // trial is the hash of the token in deploy/demo, which the documentation prints.
 const trial = "sha256:151dceb5126a14db2842e2cc072b124383d17c358df5ce24c56dc34efe77347d"
 
 // warn warns of what makes the file useless, or usable by others.
-func (t *Tokens) warn(all []known, info fs.FileInfo) {
+func (t *Tokens) warn(all map[hash]Entry, info fs.FileInfo) {
 	const others = 0o002
 	if info.Mode().Perm()&others != 0 {
 		t.log.Warn("API_TOKENS_FILE can be written by every user of this machine: chmod 600 it")
@@ -128,11 +105,12 @@ func (t *Tokens) warn(all []known, info fs.FileInfo) {
 	now := t.now()
 	good := 0
 	for _, e := range all {
-		if e.expires.IsZero() || now.Before(e.expires) {
-			good++
-			if e.hash.String() == trial {
-				t.log.Warn("API_TOKENS_FILE holds the token of the trial, which is public: it is for this machine only", "name", e.name)
-			}
+		if e.Expired(now) {
+			continue
+		}
+		good++
+		if e.Hash == trial {
+			t.log.Warn("API_TOKENS_FILE holds the token of the trial, which is public: it is for this machine only", "name", e.Name)
 		}
 	}
 	if good == 0 {
