@@ -42,8 +42,6 @@ type Options struct {
 	Events *feed.Hub
 	// Cache of what is read of all destinations, shared with the dashboard. Default: its own.
 	Cache *ops.Cache
-	// OnAction is called after each request that may have changed something, except enqueues.
-	OnAction func()
 	// Heartbeat is the interval of comments on a stream without events. Default 15 s.
 	Heartbeat time.Duration
 	// Logger gets errors and the audit log. Default: none.
@@ -79,7 +77,6 @@ type api struct {
 	memory    *memory // of bodies
 	lists     *memory // of lists
 	cache     *ops.Cache
-	onAction  func()
 
 	mux      *http.ServeMux
 	huma     huma.API
@@ -97,7 +94,7 @@ func New(o Options) http.Handler {
 func build(o Options) *api {
 	a := &api{
 		client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
-		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), mux: http.NewServeMux(), cache: o.Cache, onAction: o.OnAction,
+		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), mux: http.NewServeMux(), cache: o.Cache,
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144
@@ -143,9 +140,6 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/v1/jobs":
 		defer a.cache.Wrote(r.Context()) // before the response ends
 	default:
-		if a.onAction != nil {
-			defer a.onAction()
-		}
 		p := a.takeBody(w, r)
 		if p != nil {
 			p.write(w)

@@ -226,12 +226,12 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	hub := feed.New(o.Redis, o.Client, feed.Options{Logger: o.Logger})
 	cache := ops.NewCache(nil)
 	board, err = dashboard.New(dashboard.Options{
-		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, OnAction: cache.Forget,
+		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, Cache: cache,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("app: api: %w", err)
 	}
-	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Logger: o.Logger, Cache: cache, OnAction: board.Forget})
+	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Logger: o.Logger, Cache: cache})
 	health := &apiHealth{rdb: o.Redis}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
