@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -74,7 +75,7 @@ type Callbacks struct {
 	log       *slog.Logger
 	receivers map[string]*receiver // by destination
 	relays    []*relay
-	failing   failingRelays
+	failing   atomic.Int32 // relays that fail
 
 	// but for tests
 	watchEvery time.Duration
@@ -94,7 +95,6 @@ func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 	}
 	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries}
 	c.logged.Every = 10 * time.Minute
-	c.failing = failingRelays{log: o.Logger, relays: map[*relay]bool{}}
 	c.client, err = jobs.NewClient(rdb, jobs.WithNamespace(o.Namespace), jobs.WithLimits(limits),
 		jobs.WithRetention(Retention), jobs.WithLogger(o.Logger))
 	if err != nil {

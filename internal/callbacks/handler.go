@@ -63,7 +63,7 @@ func (r *receiver) unanswered(ctx context.Context, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &pauseError{text: fmt.Sprintf("the receiver did not answer within %s", r.timeout)}
 	}
-	return &pauseError{text: "the receiver cannot be reached: " + r.reason(err)}
+	return &pauseError{text: "the receiver cannot be reached: " + r.clean(err.Error())}
 }
 
 // classify returns the outcome of an answer to a callback.
@@ -78,8 +78,8 @@ func (r *receiver) classify(id string, a answer, now time.Time) error {
 		return jobs.Discard(errors.New(text + ": it wants no more of these callbacks"))
 	case a.status == http.StatusTooManyRequests, a.status >= http.StatusInternalServerError && pause > 0, failing:
 		return &pauseError{text: text, pause: pause}
-	case a.status >= 300 && a.status < 400 && a.header.Get(notFollowed) != "":
-		return errors.New(text + ", a redirect" + r.target(a.header.Get(notFollowed)) +
+	case a.status >= 300 && a.status < 400 && a.header.Get("Location") != "":
+		return errors.New(text + ", a redirect" + r.target(a.header.Get("Location")) +
 			": redirects are not followed; set CALLBACK_URL to the final address")
 	}
 	return errors.New(text)

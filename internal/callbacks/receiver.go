@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/webhook"
 )
@@ -29,7 +30,7 @@ type receiver struct {
 	destination string
 	url         *url.URL
 	secrets     []webhook.Secret
-	client      *http.Client
+	transport   http.RoundTripper // a client would follow redirects, or fail with those that it cannot read
 	own         *http.Transport
 	slots       *callSlots
 	health      health
@@ -55,31 +56,12 @@ func newReceiver(destination string, u *url.URL, secrets []webhook.Secret, limit
 	}
 	return &receiver{
 		destination: destination, url: u, secrets: secrets, own: own,
-		client: &http.Client{Transport: finalAnswers{rt}},
-		slots:  newCallSlots(limit), redact: redactor(u, secrets), timeout: callTimeout,
+		transport: rt, slots: newCallSlots(limit), redact: redactor(u, secrets), timeout: callTimeout,
+		health: health{log: outage.Log{After: failures, Every: logEvery}},
 	}
 }
 
 func (r *receiver) close() { r.own.CloseIdleConnections() }
-
-// notFollowed is the header in which finalAnswers keeps the target of a redirect.
-const notFollowed = "Tidegate-Location"
-
-// finalAnswers returns redirects as answers. http.Client reports a Location that it cannot
-// parse as a failed call, even if it is configured not to follow redirects.
-type finalAnswers struct{ http.RoundTripper }
-
-func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.RoundTripper.RoundTrip(req)
-	if resp != nil {
-		resp.Header.Del(notFollowed)
-		if to := resp.Header.Get("Location"); to != "" {
-			resp.Header.Set(notFollowed, to)
-			resp.Header.Del("Location")
-		}
-	}
-	return resp, err
-}
 
 // answer is the answer of a receiver.
 type answer struct {
@@ -102,7 +84,10 @@ func (r *receiver) post(ctx context.Context, id string, body []byte) (answer, er
 	req.Header.Set(webhook.HeaderID, id)
 	req.Header.Set(webhook.HeaderTimestamp, webhook.Timestamp(now))
 	req.Header.Set(webhook.HeaderSignature, webhook.Sign(r.secrets, id, now, body))
-	resp, err := r.client.Do(req)
+	if password, set := r.url.User.Password(); set || r.url.User.Username() != "" {
+		req.SetBasicAuth(r.url.User.Username(), password)
+	}
+	resp, err := r.transport.RoundTrip(req)
 	if err != nil {
 		return answer{}, err
 	}

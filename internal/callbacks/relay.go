@@ -48,6 +48,7 @@ type relay struct {
 	wantAt  time.Time
 	mine    bool
 	relayed string // the last relayed entry, if mine
+	failing bool
 }
 
 func newRelay(c *Callbacks, destination, queue string) *relay {
@@ -71,7 +72,7 @@ func (r *relay) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.c.failing.note(ctx, r, err)
+		r.note(ctx, err)
 		var wake <-chan struct{}
 		switch {
 		case err != nil:
@@ -88,6 +89,23 @@ func (r *relay) run(ctx context.Context) {
 		}
 		if !wait(ctx, pause, wake) {
 			return
+		}
+	}
+}
+
+// note logs when the first relay begins to fail, and when none does any more.
+func (r *relay) note(ctx context.Context, err error) {
+	switch failing := err != nil; {
+	case failing == r.failing:
+	case failing:
+		r.failing = true
+		if r.c.failing.Add(1) == 1 {
+			r.c.log.WarnContext(ctx, "callbacks wait: events cannot be read or callbacks cannot be enqueued; it is tried again", "destination", r.destination, "error", err)
+		}
+	default:
+		r.failing = false
+		if r.c.failing.Add(-1) == 0 {
+			r.c.log.InfoContext(ctx, "callbacks go on")
 		}
 	}
 }

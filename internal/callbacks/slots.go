@@ -1,9 +1,9 @@
 package callbacks
 
 import (
-	"container/heap"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -30,20 +30,7 @@ type callSlots struct {
 	last    uint64
 	took    time.Duration // of recent calls, the latest counting most
 	ended   time.Time     // the last one
-	waiting instants      // when the rescheduled ones come back
-}
-
-// instants is a heap of unix nanoseconds, the earliest first.
-type instants []int64
-
-func (h instants) Len() int           { return len(h) }
-func (h instants) Less(i, j int) bool { return h[i] < h[j] }
-func (h instants) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *instants) Push(x any)        { *h = append(*h, x.(int64)) }
-func (h *instants) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	waiting []time.Time   // when the rescheduled ones come back, the earliest first
 }
 
 func newCallSlots(limit int) *callSlots {
@@ -105,9 +92,8 @@ func (t *callSlots) wait(now time.Time) time.Duration {
 	for _, at := range t.started {
 		took = max(took, now.Sub(at)) // it has become slower
 	}
-	for len(t.waiting) > 0 && t.waiting[0] <= now.UnixNano() {
-		heap.Pop(&t.waiting)
-	}
+	back, _ := slices.BinarySearchFunc(t.waiting, now.Add(1), time.Time.Compare)
+	t.waiting = slices.Delete(t.waiting, 0, back)
 	// Rescheduled callbacks that have not returned are before it.
 	wait := took * time.Duration(len(t.waiting)+1) / time.Duration(cap(t.slots))
 	if wait > longWait {
@@ -115,6 +101,8 @@ func (t *callSlots) wait(now time.Time) time.Duration {
 		// Not all at once.
 		wait += time.Duration(rand.Int64N(int64(wait / 4))) //nolint:gosec // no secret
 	}
-	heap.Push(&t.waiting, now.Add(wait).UnixNano())
+	at := now.Add(wait)
+	i, _ := slices.BinarySearchFunc(t.waiting, at, time.Time.Compare)
+	t.waiting = slices.Insert(t.waiting, i, at)
 	return wait
 }

@@ -1,7 +1,6 @@
 package callbacks
 
 import (
-	"errors"
 	"net/url"
 	"strings"
 
@@ -22,12 +21,4 @@ func redactor(u *url.URL, secrets []webhook.Secret) *secret.Redactor {
 // clean sanitizes a receiver's text.
 func (r *receiver) clean(s string) string {
 	return text.Head(r.redact.Redact(text.Printable(s)), maxKept)
-}
-
-// reason words why there was no answer, without the address and other secrets.
-func (r *receiver) reason(err error) string {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
-	return r.clean(err.Error())
 }

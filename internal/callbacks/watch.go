@@ -3,34 +3,26 @@ package callbacks
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"strconv"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/lease"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
-const (
-	// watchEvery is how often one of the workers lists given up callbacks.
-	watchEvery = time.Minute
-	// mostSeen bounds how many of them it reads.
-	mostSeen = 1000
-)
+// watchEvery is how often one of the workers counts callbacks that were given up.
+const watchEvery = time.Minute
 
-// watch logs callbacks that have failed for good or expired, until ctx ends.
+// watch logs how many callbacks have failed for good or expired, until ctx ends.
 func (c *Callbacks) watch(ctx context.Context) {
 	for {
 		call, cancel := context.WithTimeout(ctx, stepWithin)
-		err := c.look(call)
+		err := c.logGivenUp(call)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			c.log.DebugContext(ctx, "callbacks that were given up could not be looked for", "error", err)
+			c.log.DebugContext(ctx, "callbacks that were given up could not be counted", "error", err)
 		}
 		if !wait(ctx, c.watchEvery, nil) {
 			return
@@ -38,15 +30,8 @@ func (c *Callbacks) watch(ctx context.Context) {
 	}
 }
 
-// lost are the callbacks of one receiver that were given up.
-type lost struct {
-	failed, expired int
-	example         string
-}
-
-// look logs one line for each receiver with callbacks that were given up since the last look
-// of any worker.
-func (c *Callbacks) look(ctx context.Context) error {
+// logGivenUp counts the callbacks that were given up since the last count of any worker.
+func (c *Callbacks) logGivenUp(ctx context.Context) error {
 	mine, err := lease.Once(ctx, c.rdb, c.ns.SlotKey(Destination, "watch"), c.watchEvery*9/10)
 	if err != nil || !mine {
 		return err
@@ -55,7 +40,7 @@ func (c *Callbacks) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	until := fmt.Sprint(now.UnixMilli() - 1) // of this millisecond more may come
+	until := strconv.FormatInt(now.UnixMilli()-1, 10) // of this millisecond more may come
 	since, err := c.rdb.SetArgs(ctx, c.ns.SlotKey(Destination, "watched"), until, redis.SetArgs{Get: true}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
@@ -63,31 +48,15 @@ func (c *Callbacks) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := map[string]*lost{}
-	queue := c.ns.Queue(Destination, store.Default)
-	for state, count := range map[string]func(*lost){
-		store.StateFailed: func(l *lost) { l.failed++ }, store.StateExpired: func(l *lost) { l.expired++ },
-	} {
-		ids, err := c.rdb.ZRangeByScore(ctx, store.ParkedKey(queue, state), &redis.ZRangeBy{
-			Min: "(" + since, Max: until, Count: mostSeen,
-		}).Result()
-		if err != nil {
+	var n [2]int64
+	for i, state := range []string{store.StateFailed, store.StateExpired} {
+		if n[i], err = c.rdb.ZCount(ctx, store.ParkedKey(c.ns.Queue(Destination, store.Default), state), "("+since, until).Result(); err != nil {
 			return err
 		}
-		for _, id := range ids {
-			destination, _, _ := strings.Cut(id, ":")
-			if found[destination] == nil {
-				found[destination] = &lost{example: id}
-			}
-			count(found[destination])
-		}
 	}
-	for _, destination := range slices.Sorted(maps.Keys(found)) {
-		l := found[destination]
-		why, _ := c.rdb.HGet(ctx, store.TaskKey(queue, l.example), store.FieldLastError).Result()
-		c.log.WarnContext(ctx, "callbacks were given up; failed ones can be retried",
-			"destination", destination, "failed", l.failed, "expired", l.expired, "example", l.example, "why", why,
-			"look", "tidegate list --destination "+Destination+" --key "+destination)
+	if n[0]+n[1] > 0 {
+		c.log.WarnContext(ctx, "callbacks were given up; failed ones can be retried", "failed", n[0], "expired", n[1],
+			"look", "tidegate list --destination "+Destination+" --status failed,expired")
 	}
 	return nil
 }
