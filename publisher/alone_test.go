@@ -15,8 +15,8 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"

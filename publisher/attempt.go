@@ -68,10 +68,10 @@ func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts 
 	started := time.Now()
 	result := d.call(calls, job, breaker.Permit{}, inFlight{})
 	a := Attempted{
-		JobEvent:    JobEvent{Job: job, Called: result.called(), Took: time.Since(started), Err: result.err, Outcome: result.outcome()},
+		JobEvent:    JobEvent{Job: job, Called: result.called, Took: time.Since(started), Err: result.err, Outcome: result.outcome()},
 		RateLimited: result.kind == rateLimited, Hint: result.hint, Scope: result.scope, Trigger: result.trigger,
 	}
-	o := d.outcome(now, job, result, breaker.Status{State: breaker.Closed}, &a.JobEvent)
+	o := d.outcome(ending{now, job, result, breaker.Status{State: breaker.Closed}, &a.JobEvent})
 	a.AvailableAt, a.MaxReschedules, a.Extend, a.Error = o.At, o.Limit, o.Extend, o.Error
 	a.WaitsFor, a.WaitsText = string(o.Reason), words.Reason(o.Reason)
 	if o.Kind == store.KindComplete {

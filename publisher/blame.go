@@ -146,7 +146,7 @@ const latestOthers = 10 * time.Second
 // lay decides whose the refusal or failure of a call is that began at an instant, and counts the call
 // as evidence about others.
 func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery, permit breaker.Permit, began time.Time) (l laid) {
-	if d.seen == nil || !r.called() {
+	if d.seen == nil || !r.called {
 		return laid{}
 	}
 	key := delivery.Key
@@ -190,7 +190,7 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	switch {
 	case l.refusals.calls > 0:
 		l.field = l.refusals.String()
-	case before.calls > 0 && r.kind != interrupted && r.kind != cancelled && r.kind != unreachable:
+	case before.calls > 0 && !kinds[r.kind].unknown:
 		l.field = store.NoRefusals
 	}
 	return l
@@ -204,14 +204,13 @@ func mayBeLimit(answer *jobs.Response) bool {
 
 // accepted reports whether the API took the call: neither its limit nor its health refused it.
 func (r callResult) accepted(answer *jobs.Response) bool {
-	//exhaustive:enforce
-	switch r.kind {
-	case succeeded:
+	switch kinds[r.kind].accepts {
+	case always:
 		return true
-	case permanent, failed, rescheduled:
+	case byStatus:
 		return answer != nil && answer.Status >= http.StatusOK && answer.Status < http.StatusInternalServerError &&
 			!slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, answer.Status)
-	case rateLimited, unauthorized, notCalled, unreachable, refused, interrupted, cancelled:
+	case never:
 	}
 	return false
 }

@@ -62,8 +62,9 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 			r.cost = own.Cost
 		}
 	}
-	r.ownTimeout = ownTimeout && errors.Is(ctx.Err(), context.DeadlineExceeded) &&
-		(r.kind == unreachable || r.trigger == jobs.OnTimeout && r.noAnswer(job))
+	if ownTimeout && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		r = r.withinJobTimeout(job)
+	}
 	if r.noAnswer(job) && noticedLate(deadline, noticed) {
 		r.kind = interrupted
 	}

@@ -15,80 +15,28 @@ import (
 type callResult struct {
 	kind       callKind
 	err        error
-	trigger    jobs.Trigger          // of failed
-	hint       time.Duration         // of rateLimited; of unauthorized, if there are no credentials; 0: none
-	scope      jobs.Scope            // of rateLimited and unauthorized
+	called     bool                  // a call was made
+	trigger    jobs.Trigger          // of a failure that a policy may retry; "" of other kinds
+	hint       time.Duration         // of rateLimited, noCredentials and noOwnCredentials; 0: none
+	scope      jobs.Scope            // of rateLimited, and of refused or missing credentials
 	reschedule *jobs.RescheduleError // of rescheduled
 	permanent  bool                  // of unauthorized: only a person can renew the credentials
-	own        bool                  // of unauthorized: only this process has no token
 	cost       int                   // what the call has really cost; 0: as the job says
-	sent       bool                  // a call was made, and another one with another token was not
-	ownTimeout bool                  // of failed and unreachable: the job's own shorter timeout ended the call
 	whose      blame                 // of rateLimited, and of what countsForOutage
 	refusals   refusals              // of the job, with this one; zero if it was not refused
 }
 
-type callKind int
-
-const (
-	succeeded    callKind = iota
-	rateLimited           // by the API
-	unauthorized          // the API refused the credentials
-	failed                // may be retried
-	permanent             // no retry
-	notCalled             // no retry: the handler made no call
-	unreachable           // the call did not leave this process
-	rescheduled           // the handler asked for a reschedule
-	refused               // a breaker of the handler refused the call
-	interrupted           // by a shutdown, or because this process was stopped: the API may have received it
-	cancelled             // by a cancel of the job: likewise
-)
-
-// called reports whether a call was made.
-func (r callResult) called() bool {
-	switch r.kind {
-	case notCalled, refused:
-		return r.sent
-	case failed:
-		return r.sent || !isNotCalled(r.err)
-	case unauthorized:
-		return r.sent || r.hint == 0 && !isNotCalled(r.err)
-	default:
-		return true
-	}
+// denied reports whether the call had no credentials that the API accepts.
+func (r callResult) denied() bool {
+	return r.kind == unauthorized || r.kind == noCredentials || r.kind == noOwnCredentials
 }
 
 // outcome is the Outcome constant of the result; "" if no call was made.
 func (r callResult) outcome() string {
-	//exhaustive:enforce
-	switch r.kind {
-	case succeeded:
-		return OutcomeSuccess
-	case rateLimited:
-		return OutcomeRateLimited
-	case unauthorized:
-		return OutcomeUnauthorized
-	case permanent:
-		return OutcomePermanent
-	case rescheduled:
-		return OutcomeRescheduled
-	case unreachable:
-		return OutcomeUnreachable
-	case interrupted:
-		return OutcomeInterrupted
-	case cancelled:
-		return OutcomeCancelled
-	case failed:
-		if r.trigger == jobs.OnTimeout {
-			return OutcomeTimeout
-		}
-		return OutcomeFailure
-	case notCalled, refused:
-		if r.sent {
-			return OutcomeUnauthorized
-		}
+	if o := kinds[r.kind].outcome; o != "" || !r.called {
+		return o
 	}
-	return ""
+	return OutcomeUnauthorized // a call with another token was refused
 }
 
 // failsLimited reports whether err is the Fail or Discard of a rate limit: then the job fails,
@@ -104,45 +52,62 @@ func failsLimited(err error) bool {
 
 // classify classifies what a handler returned. ctx is the one that it was called with.
 func classify(ctx context.Context, err error) callResult {
-	r := classifyError(ctx, err)
-	_, r.sent = errors.AsType[*sentError](err)
-	return r
-}
-
-func classifyError(ctx context.Context, err error) callResult {
+	r := callResult{err: err}
 	var limited *jobs.RateLimitedError
-	var put *jobs.RescheduleError
 	var fail *jobs.FailError
 	var denied *jobs.UnauthorizedError
 	switch {
 	case err == nil:
-		return callResult{kind: succeeded}
+		r.kind = succeeded
 	case errors.As(err, &limited) && limited != nil && !failsLimited(err):
-		return callResult{kind: rateLimited, err: err, hint: max(0, limited.RetryAfter), scope: limited.Scope}
-	case errors.As(err, &put) && put != nil:
-		return callResult{kind: rescheduled, err: err, reschedule: put}
-	case errors.As(err, &denied) && denied != nil && (isNotCalled(denied) || denied.RetryAfter > 0): // there is no token
-		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent, hint: max(0, denied.RetryAfter), own: errors.Is(err, breakerhttp.ErrNotSent)}
+		r.kind, r.hint, r.scope = rateLimited, max(0, limited.RetryAfter), limited.Scope
+	case errors.As(err, &r.reschedule) && r.reschedule != nil:
+		r.kind = rescheduled
+	case errors.As(err, &denied) && denied != nil && (isNotCalled(denied) || denied.RetryAfter > 0):
+		r.kind, r.hint = noCredentials, max(0, denied.RetryAfter)
+		if errors.Is(err, breakerhttp.ErrNotSent) {
+			r.kind = noOwnCredentials
+		}
 	case isNotCalled(err) && (!errors.As(err, &fail) || fail == nil || fail.Permanent):
-		return callResult{kind: notCalled, err: err}
+		r.kind = notCalled
 	case errors.As(err, &fail) && fail != nil && fail.Permanent:
-		return callResult{kind: permanent, err: err}
-	case errors.As(err, &fail) && fail != nil:
-		return callResult{kind: failed, err: err, trigger: jobs.OnExplicit}
-	case errors.As(err, &denied) && denied != nil:
-		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent}
+		r.kind = permanent
+	case fail != nil:
+		r.kind = explicit
+	case denied != nil:
+		r.kind = unauthorized
 	case errors.Is(context.Cause(ctx), ErrCancelled):
-		return callResult{kind: cancelled, err: err}
+		r.kind = cancelled
 	case errors.Is(context.Cause(ctx), ErrShutdown):
-		return callResult{kind: interrupted, err: err}
+		r.kind = interrupted
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, breakerhttp.ErrNotSent):
-		return callResult{kind: refused, err: err}
+		r.kind = refused
 	case isUnreachable(err):
-		return callResult{kind: unreachable, err: err}
+		r.kind = unreachable
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return callResult{kind: failed, err: err, trigger: jobs.OnTimeout}
+		r.kind = timedOut
+	default:
+		r.kind = failed
 	}
-	return callResult{kind: failed, err: err, trigger: jobs.OnFailure}
+	if r.denied() {
+		r.scope, r.permanent = denied.Scope, denied.Permanent
+	}
+	r.trigger = kinds[r.kind].trigger
+	_, sent := errors.AsType[*sentError](err)
+	r.called = sent || kinds[r.kind].called && (r.kind != explicit || !isNotCalled(err))
+	return r
+}
+
+// withinJobTimeout is r of a call that ended with the job's own shorter timeout, which may have been too
+// little.
+func (r callResult) withinJobTimeout(job *jobs.Job) callResult {
+	switch {
+	case r.kind == unreachable:
+		r.kind = jobUnreachable
+	case r.kind == timedOut && r.noAnswer(job):
+		r.kind = jobTimedOut
+	}
+	return r
 }
 
 // notCalledError is the error of a handler that has not called the API. It fails the job as
@@ -176,7 +141,7 @@ func (e *noAnswerError) Unwrap() error { return e.err }
 // unanswered reports whether it is known that the API did not answer: a timeout, or an error of
 // the network. Other errors of a handler in Go may be its own.
 func (r callResult) unanswered() bool {
-	if r.kind != failed || r.trigger == jobs.OnExplicit || r.ownTimeout {
+	if r.trigger == "" || r.kind == explicit || r.kind == jobTimedOut {
 		return false
 	}
 	if _, ok := errors.AsType[*noAnswerError](r.err); ok {
@@ -185,7 +150,7 @@ func (r callResult) unanswered() bool {
 	if noConnection(r.err) { // of a handler in Go: it may be that of a dependency, such as its database
 		return false
 	}
-	if r.trigger == jobs.OnTimeout {
+	if r.kind == timedOut {
 		return true
 	}
 	_, ok := errors.AsType[net.Error](r.err)
@@ -227,7 +192,7 @@ func (d *destination) checkStall(r callResult, job *jobs.Job, started time.Time)
 // noAnswer reports whether the call failed without a response and without a decision of the
 // handler.
 func (r callResult) noAnswer(job *jobs.Job) bool {
-	return r.kind == failed && r.trigger != jobs.OnExplicit && job.Response == nil
+	return r.trigger != "" && r.kind != explicit && job.Response == nil
 }
 
 // tooLate is how late the end of a call's timeout may be noticed. Later means that this process

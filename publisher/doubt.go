@@ -23,13 +23,6 @@ type doubt struct {
 	rule string
 }
 
-// Doubtful is a response whose status may not say what it means.
-type Doubtful struct {
-	Destination string
-	// Kind is DoubtError or DoubtLimit.
-	Kind string
-}
-
 // The kinds of doubtful responses.
 const (
 	// DoubtError is a 2xx whose body looks like an error: its job completed.

@@ -76,7 +76,7 @@ func TestDoubtfulResponses(t *testing.T) {
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	var found atomic.Value
 	found.Store("")
-	o.Observe(publisher.Observer{OnDoubtful: func(d publisher.Doubtful) { found.Store(d.Kind) }})
+	o.Observe(publisher.Observer{OnDoubtful: func(_, kind string) { found.Store(kind) }})
 	b.run(o, newHTTP(t, publisher.HTTPOptions{URL: a.URL}).Publish, publisher.Concurrency(1))
 	for i, row := range doubtful {
 		found.Store("")

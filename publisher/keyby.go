@@ -90,7 +90,7 @@ func (d *destination) tokenPermit(job *jobs.Job, permit breaker.Permit) (breaker
 // reportToken is report, but a refused token of the job's own key opens the breaker of that key, not of
 // the one that holds the job by KeyBy. token is the permit of that key, if it was open.
 func (d *destination) reportToken(token, permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
-	ofKey := r.kind == unauthorized && r.scope != jobs.ScopeGlobal && !r.own
+	ofKey := r.denied() && r.scope != jobs.ScopeGlobal && r.kind != noOwnCredentials
 	if !d.rekeyed(job, permit) || token.Key() == "" && !ofKey {
 		return d.report(permit, job, r)
 	}
@@ -104,7 +104,7 @@ func (d *destination) reportToken(token, permit breaker.Permit, job *jobs.Job, r
 	if !ofKey {
 		status := d.report(permit, job, r)
 		switch {
-		case r.kind == unauthorized:
+		case r.denied():
 			return d.breaker.Key(job.Key).Status()
 		case r.accepted(job.Response):
 			_, err := token.Report(calls, breaker.Success())
@@ -114,7 +114,7 @@ func (d *destination) reportToken(token, permit breaker.Permit, job *jobs.Job, r
 		}
 		return status
 	}
-	if r.called() {
+	if r.called {
 		_, err := permit.Report(calls, breaker.Neutral())
 		d.reported(err)
 	} else {

@@ -32,8 +32,8 @@ type Observer struct {
 	// ended, and again after twice that time, four times and so on, at least once an hour.
 	OnStuck func(Stuck)
 	// OnDoubtful is called for each response whose status may not say what it means, and that no
-	// rule decided.
-	OnDoubtful func(Doubtful)
+	// rule decided. kind is DoubtError or DoubtLimit.
+	OnDoubtful func(destination, kind string)
 	// OnReleased is called with the number of jobs of a destination that this process has
 	// fetched after they were held because of their keys.
 	OnReleased func(destination string, n int)
@@ -121,8 +121,12 @@ func (o *observers) transition(e breaker.Event) {
 	notify(o, "OnTransition", func(x *Observer) func(breaker.Event) { return x.OnTransition }, e)
 }
 
-func (o *observers) doubtful(d Doubtful) {
-	notify(o, "OnDoubtful", func(x *Observer) func(Doubtful) { return x.OnDoubtful }, d)
+func (o *observers) doubtful(destination, kind string) {
+	for i := range o.all {
+		if f := o.all[i].OnDoubtful; f != nil {
+			o.guard("OnDoubtful", func() { f(destination, kind) })
+		}
+	}
 }
 
 func (o *observers) stuck(s Stuck) {

@@ -19,84 +19,92 @@ const unknownPause = time.Second
 // max_reschedules is not set.
 const defaultUnreachable = 100
 
-// outcome decides the outcome of the job after a call that ended at now.
-func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) store.Outcome {
-	o := store.Outcome{}
-	if answer := job.Response; answer != nil {
+// ending is a call that has ended, as far as the outcome of its job depends on it.
+type ending struct {
+	now    time.Time
+	job    *jobs.Job
+	r      callResult
+	status breaker.Status
+	event  *JobEvent
+}
+
+// outcome decides the outcome of the job after a call.
+func (d *destination) outcome(e ending) store.Outcome {
+	row := &kinds[e.r.kind]
+	o := store.Outcome{Kind: row.kind}
+	e.event.Reason = row.reason
+	if answer := e.job.Response; answer != nil {
 		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, d.s.kept)}
 	}
-	if r.err != nil {
-		o.Error = clean(r.err.Error(), maxError)
+	if e.r.err != nil {
+		o.Error = clean(e.r.err.Error(), maxError)
 	}
-	//exhaustive:enforce
-	switch r.kind {
-	case succeeded:
-		o.Kind, event.Result = store.KindComplete, Completed
-		if reason := store.Reason(job.ReasonCode); reason.Code() == store.ReasonDecided {
-			o.Reason = reason
-		}
-		if len(job.Output) > 0 {
-			output, problem := checkOutput(job.Output)
-			if o.Output = string(output); problem != "" {
-				d.log.Warn("the output of a job was not kept", "job", job.ID, "error", problem)
-				o.Output = store.NoOutput(problem)
-			}
-		}
-	case interrupted:
-		o.Kind, o.Error, event.Result = store.KindRequeue, "", Requeued
-	case cancelled:
-		o.Kind, o.Error, event.Result = store.KindCancel, ErrCancelled.Error(), Cancelled
-	case permanent, notCalled:
-		o.Kind, event.Result = store.KindFail, FailedFinal
-	case unreachable:
-		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonUnreachable
-		o.At, o.Reason = now.Add(unreachablePause(job.RescheduleCount)), store.ReasonOf(store.ReasonUnreachable, d.name)
-		if job.MaxReschedules == nil {
-			o.Limit, o.CountedBy = new(defaultUnreachable), store.FieldUnreachable
-		}
-	case rescheduled:
-		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonPublisher
-		o.Error, o.Reason, o.Extend = "", reasonOf(r.err), store.Bounded(r.reschedule.ExtendExpiration)
-		if r.reschedule.Delay > 0 {
-			o.At = now.Add(store.Bounded(r.reschedule.Delay))
-		}
-	case refused:
-		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonBreaker
-		o.Error = ""
-		o.At, o.Reason = d.afterRefusal(now, job, r.err, event)
-	case rateLimited:
-		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonRateLimited
-		d.afterRefused(now, r, status, event, &o)
-	case unauthorized:
-		if r.hint > 0 && !r.called() { // there was no token: nothing was tried
-			o.Kind, event.Result, event.Reason = store.KindUnstarted, Rescheduled, ReasonCredentials
-			o.Error, o.Response = "", nil
-			o.At, o.Reason = d.afterDenial(now, job, r, status, event)
-			break
-		}
-		if d.s.breaker.Disabled && r.hint == 0 { // nothing would hold back the next call
-			o.Kind, event.Result = store.KindFail, FailedFinal
-			break
-		}
-		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonCredentials
-		o.At, o.Reason = d.afterDenial(now, job, r, status, event)
-	case failed:
-		if !job.Retry.Retries(job.Attempt, r.trigger) {
-			o.Kind, event.Result = store.KindFail, FailedFinal
-			event.Exhausted = job.Retry != nil && job.Attempt >= job.Retry.MaxRetries
-			break
-		}
-		o.Kind, event.Result = store.KindRetry, Retried
-		o.At = now.Add(job.Retry.Delay(job.Attempt))
-		o.Reason = store.ReasonOf(store.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(r.trigger))
+	if row.decide != nil {
+		row.decide(d, &e, &o)
 	}
-	if decided, ok := errors.AsType[*decidedError](r.err); ok && o.Kind == store.KindFail {
-		o.Reason = store.ReasonOf(store.ReasonDecided, decided.by)
+	if o.Kind == store.KindFail {
+		e.event.Reason = ""
+		if decided, ok := errors.AsType[*decidedError](e.r.err); ok {
+			o.Reason = store.ReasonOf(store.ReasonDecided, decided.by)
+		}
 	}
+	e.event.Result = resultOf[o.Kind]
 	if o.Kind == store.KindReschedule && o.Limit == nil {
-		o.Limit = job.MaxReschedules
+		o.Limit = e.job.MaxReschedules
 	}
 	return o
+}
+
+// resultOf is the Result of an event by what was decided of its job.
+var resultOf = map[store.Kind]string{
+	store.KindComplete: Completed, store.KindRequeue: Requeued, store.KindCancel: Cancelled, store.KindFail: FailedFinal,
+	store.KindReschedule: Rescheduled, store.KindUnstarted: Rescheduled, store.KindRetry: Retried,
+}
+
+func (d *destination) completed(e *ending, o *store.Outcome) {
+	if reason := store.Reason(e.job.ReasonCode); reason.Code() == store.ReasonDecided {
+		o.Reason = reason
+	}
+	if len(e.job.Output) == 0 {
+		return
+	}
+	output, problem := checkOutput(e.job.Output)
+	if o.Output = string(output); problem != "" {
+		d.log.Warn("the output of a job was not kept", "job", e.job.ID, "error", problem)
+		o.Output = store.NoOutput(problem)
+	}
+}
+
+// withoutError leaves out what the handler said as it was interrupted.
+func withoutError(_ *destination, _ *ending, o *store.Outcome) {
+	if o.Error = ""; o.Kind == store.KindCancel {
+		o.Error = ErrCancelled.Error()
+	}
+}
+
+func (d *destination) afterUnreachable(e *ending, o *store.Outcome) {
+	o.At, o.Reason = e.now.Add(unreachablePause(e.job.RescheduleCount)), store.ReasonOf(store.ReasonUnreachable, d.name)
+	if e.job.MaxReschedules == nil {
+		o.Limit, o.CountedBy = new(defaultUnreachable), store.FieldUnreachable
+	}
+}
+
+func (d *destination) afterReschedule(e *ending, o *store.Outcome) {
+	o.Error, o.Reason, o.Extend = "", reasonOf(e.r.err), store.Bounded(e.r.reschedule.ExtendExpiration)
+	if e.r.reschedule.Delay > 0 {
+		o.At = e.now.Add(store.Bounded(e.r.reschedule.Delay))
+	}
+}
+
+func (d *destination) afterFailure(e *ending, o *store.Outcome) {
+	policy := e.job.Retry
+	if !policy.Retries(e.job.Attempt, e.r.trigger) {
+		o.Kind = store.KindFail
+		e.event.Exhausted = policy != nil && e.job.Attempt >= policy.MaxRetries
+		return
+	}
+	o.At = e.now.Add(policy.Delay(e.job.Attempt))
+	o.Reason = store.ReasonOf(store.ReasonRetry, strconv.Itoa(e.job.Attempt+1), strconv.Itoa(policy.MaxRetries), string(e.r.trigger))
 }
 
 // reasonOf is why a job was rescheduled.
@@ -132,39 +140,53 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) s
 	return o
 }
 
-// afterRefusal returns until when a job is deferred after a breaker in its handler refused the
-// call: usually another breaker than the destination's, which permitted it.
-func (d *destination) afterRefusal(now time.Time, job *jobs.Job, err error, event *JobEvent) (time.Time, store.Reason) {
-	open, ok := errors.AsType[*breaker.OpenError](err)
+// afterRefusal defers a job after a breaker in its handler refused the call: usually another breaker
+// than the destination's, which permitted it.
+func (d *destination) afterRefusal(e *ending, o *store.Outcome) {
+	o.Error = ""
+	open, ok := errors.AsType[*breaker.OpenError](e.r.err)
 	if !ok || open == nil { // Redis was unavailable, or the context ended
-		return now.Add(unreachablePause(job.RescheduleCount)), store.Reason(store.ReasonUnsent)
+		o.At, o.Reason = e.now.Add(unreachablePause(e.job.RescheduleCount)), store.Reason(store.ReasonUnsent)
+		return
 	}
+	o.At, o.Reason = later(e.now, open.Until), deferredBy(open.Name)
 	if open.State == breaker.Open {
-		event.Incident = open.Incident
+		e.event.Incident = open.Incident
 		if open.Destination == d.name && d.breaker != nil {
 			d.breaker.Key(keyOf(open.Name)).Rescheduled(open.Incident, 1)
 		}
 		if open.Until.IsZero() { // tripped without an end
-			return now.Add(untilReset), deferredBy(open.Name)
+			o.At = e.now.Add(untilReset)
 		}
 	}
-	return later(now, open.Until), deferredBy(open.Name)
 }
 
 // afterRefused decides the outcome of a rate-limited job.
-func (d *destination) afterRefused(now time.Time, r callResult, status breaker.Status, event *JobEvent, o *store.Outcome) {
-	if r.whose != ofTheJob {
-		o.At, o.Reason = d.afterLimit(now, r, status, event)
+func (d *destination) afterRefused(e *ending, o *store.Outcome) {
+	r := e.r
+	switch {
+	case r.whose != ofTheJob && e.open():
+		d.countDeferred(e.status.Name, e.status.Incident, e.event)
+		until := later(e.now, e.status.OpenUntil)
+		o.At, o.Reason = until.Add(d.seen.yield(e.now, until.Sub(e.now))), deferredBy(e.status.Name)
+		return
+	case r.whose != ofTheJob:
+		o.At, o.Reason = e.now.Add(cmp.Or(d.hinted(r.hint), unknownPause)), store.ReasonOf(store.ReasonRateLimited, d.name)
 		return
 	}
-	event.Reason, event.RefusedAlone = ReasonRefusedAlone, true
+	e.event.Reason, e.event.RefusedAlone = ReasonRefusedAlone, true
 	o.Error = r.refusals.sentence()
 	if most := d.s.refusedAlone; most > 0 && r.refusals.alone >= most {
-		o.Kind, event.Result, event.Reason = store.KindFail, FailedFinal, ""
+		o.Kind = store.KindFail
 		return
 	}
-	o.At = now.Add(r.refusals.wait(d.hinted(r.hint)))
+	o.At = e.now.Add(r.refusals.wait(d.hinted(r.hint)))
 	o.Reason = store.ReasonOf(store.ReasonRefusedAlone, strconv.Itoa(r.refusals.calls), strconv.Itoa(r.refusals.accepted))
+}
+
+// open reports whether the breaker holds the jobs.
+func (e *ending) open() bool {
+	return e.status.State == breaker.Open || e.status.State == breaker.HalfOpen
 }
 
 // hinted is the wait that a hint asks for, as far as it is honoured; 0 for none.
@@ -175,28 +197,26 @@ func (d *destination) hinted(hint time.Duration) time.Duration {
 	return min(hint, cmp.Or(d.s.breaker.MaxCooldown, breaker.DefaultMaxCooldown))
 }
 
-// afterLimit returns until when a rate-limited job is deferred.
-func (d *destination) afterLimit(now time.Time, r callResult, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
-	if status.State == breaker.Open || status.State == breaker.HalfOpen {
-		d.countDeferred(status.Name, status.Incident, event)
-		until := later(now, status.OpenUntil)
-		return until.Add(d.seen.yield(now, until.Sub(now))), deferredBy(status.Name)
+// afterDenial decides the outcome of a job whose credentials the API refused, or that had none.
+func (d *destination) afterDenial(e *ending, o *store.Outcome) {
+	r := e.r
+	switch {
+	case r.hint > 0 && !r.called: // nothing was tried
+		o.Kind, o.Error, o.Response = store.KindUnstarted, "", nil
+	case d.s.breaker.Disabled && r.hint == 0: // nothing would hold back the next call
+		o.Kind = store.KindFail
+		return
 	}
-	return now.Add(cmp.Or(d.hinted(r.hint), unknownPause)), store.ReasonOf(store.ReasonRateLimited, d.name)
-}
-
-// afterDenial returns until when a job is deferred whose credentials the API refused, or could
-// not be obtained before its hint has passed.
-func (d *destination) afterDenial(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
-	if status.State == breaker.Open || status.State == breaker.HalfOpen {
-		d.countDeferred(status.Name, status.Incident, event)
-		return later(now, status.OpenUntil), deferredBy(status.Name)
+	if e.open() {
+		d.countDeferred(e.status.Name, e.status.Incident, e.event)
+		o.At, o.Reason = later(e.now, e.status.OpenUntil), deferredBy(e.status.Name)
+		return
 	}
 	pause := unknownPause // they were renewed during the call
-	if d.s.breaker.Disabled || status.Forced != "" || r.own {
-		pause = max(r.hint, unreachablePause(job.RescheduleCount)) // no breaker holds the jobs
+	if d.s.breaker.Disabled || e.status.Forced != "" || r.kind == noOwnCredentials {
+		pause = max(r.hint, unreachablePause(e.job.RescheduleCount)) // no breaker holds the jobs
 	}
-	return now.Add(pause), store.ReasonOf(store.ReasonCredentials, d.name)
+	o.At, o.Reason = e.now.Add(pause), store.ReasonOf(store.ReasonCredentials, d.name)
 }
 
 // countDeferred counts a job that was deferred because of an incident.

@@ -146,19 +146,19 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		},
 		doubt: func(found doubt, status int) {
 			d.doubts.add(found, job.ID, status, time.Now())
-			d.observers.doubtful(Doubtful{Destination: d.name, Kind: found.kind})
+			d.observers.doubtful(d.name, found.kind)
 		},
 		caller: c,
 	})
 	result = d.checkStall(result, job, started)
 	sending.ended(result)
-	event.Called, event.Took, event.Err, event.Outcome = result.called(), time.Since(started), result.err, result.outcome()
+	event.Called, event.Took, event.Err, event.Outcome = result.called, time.Since(started), result.err, result.outcome()
 	if event.Called {
 		d.observers.call(callOf(d.name, job, permit, event))
 	}
 	report(job, result)
 	result.whose, result.refusals = whose.whose, whose.refusals
-	o := d.outcome(time.Now(), job, result, status, event)
+	o := d.outcome(ending{time.Now(), job, result, status, event})
 	o.Refusals = whose.field
 	if event.RefusedAlone {
 		d.countRefusedAlone(job, whose.refusals, o.Kind == store.KindFail)

@@ -27,7 +27,7 @@ type Options struct {
 	// Logger gets one line per incident and per loss of Redis, and one line per
 	// job at debug level. Default: slog.Default().
 	Logger *slog.Logger
-	// Worker names this Publisher in records and must be unique. Default: WorkerName, with
+	// Worker names this Publisher in records and must be unique. Default: [breaker.ProcessName], with
 	// "-2", "-3" and so on for further Publishers of the process.
 	Worker string
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
@@ -57,9 +57,6 @@ type Options struct {
 	// Observers are notified of what the Publisher does, in this order.
 	Observers []Observer
 }
-
-// WorkerName is the default name of this process; see [breaker.ProcessName].
-func WorkerName() string { return breaker.ProcessName() }
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {

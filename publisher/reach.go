@@ -118,13 +118,13 @@ func (c sending) sent(now time.Time) {
 // ended records the result of the call.
 func (c sending) ended(result callResult) {
 	switch {
-	case result.ownTimeout: // the call may have had too little time
+	case result.kind == jobUnreachable, result.kind == jobTimedOut: // the call may have had too little time
 	case result.kind == unreachable:
 		_, sure := errors.AsType[*jobs.UnreachableError](result.err)
 		c.failed(time.Now(), result.err, sure)
-	case result.own && !result.sent: // others may get a token
+	case result.kind == noOwnCredentials && !result.called: // others may get a token
 		c.failed(time.Now(), result.err, result.scope == jobs.ScopeGlobal)
-	case result.called() && result.kind != rescheduled && result.kind != interrupted && result.kind != cancelled:
+	case result.called && !kinds[result.kind].unknown && result.kind != rescheduled:
 		c.sent(time.Now())
 	}
 }

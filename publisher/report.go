@@ -17,14 +17,15 @@ const reportTimeout = 2 * time.Second
 // report reports the call to the breaker, which bounds that itself, and returns the breaker's
 // status. A failed report does not change the result of the call.
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
-	if !r.called() && (r.kind != unauthorized || r.own) || r.kind == unreachable {
+	tell := kinds[r.kind].report
+	if tell == nil || !r.called && r.kind != noCredentials {
 		d.release(permit)
 		return d.breaker.Key(permit.Key()).Status()
 	}
-	o := r.breakerOutcome(job.Response)
+	o := tell(r, job.Response)
 	if left := job.Budget; left != nil && r.whose == limitOfAll {
 		o = o.WithBudget(*left)
-		if r.kind != rateLimited && r.kind != unauthorized && !failsLimited(r.err) {
+		if r.kind != rateLimited && !r.denied() && !failsLimited(r.err) {
 			o = o.WithScope(left.Scope)
 		}
 	}
@@ -57,37 +58,39 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	return status
 }
 
-// breakerOutcome is the outcome of the call for the breaker, by the status of the response.
-// Without a status, a handler that decided on the outcome of the job had a response, unless
-// its reason is a network error.
-func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
-	switch {
-	case r.kind == succeeded:
-		return breaker.Success()
-	case r.kind == rateLimited && r.whose == ofTheJob:
+// limited is the report of a rate-limited call.
+func (r callResult) limited(*jobs.Response) breaker.Outcome {
+	switch o := breaker.RateLimited(r.hint).WithScope(r.scope); {
+	case r.whose == ofTheJob:
 		return breaker.Neutral().WithDoubt()
-	case r.kind == rateLimited && r.whose == inDoubt:
+	case r.whose == inDoubt:
 		return breaker.Neutral()
-	case r.kind == rateLimited:
-		o := breaker.RateLimited(r.hint).WithScope(r.scope)
-		if r.refusals.accepted > 0 {
-			o = o.WithDoubt()
-		}
+	case r.refusals.accepted > 0:
+		return o.WithDoubt()
+	default:
 		return o
-	case r.kind == interrupted, r.kind == cancelled, r.kind == notCalled, r.kind == refused, r.own, r.ownTimeout:
-		return breaker.Neutral()
-	case r.kind == unauthorized:
-		o := breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)
-		if of, ok := errors.AsType[*refusedCredentialsError](r.err); ok {
-			o = o.WithCredentials(of.id)
-		}
-		if r.hint > 0 {
-			o = o.WithRetry(r.hint)
-		}
-		if !r.called() {
-			o = o.WithoutCall()
-		}
-		return o
+	}
+}
+
+// unauthorized is the report of a call without credentials that the API accepts.
+func (r callResult) unauthorized(*jobs.Response) breaker.Outcome {
+	o := breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)
+	if of, ok := errors.AsType[*refusedCredentialsError](r.err); ok {
+		o = o.WithCredentials(of.id)
+	}
+	if r.hint > 0 {
+		o = o.WithRetry(r.hint)
+	}
+	if !r.called {
+		o = o.WithoutCall()
+	}
+	return o
+}
+
+// answered is the report of a call by the status of its response. Without a status, a handler that
+// decided on the outcome of the job had a response, unless its reason is a network error.
+func (r callResult) answered(answer *jobs.Response) breaker.Outcome {
+	switch {
 	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact
 		limited, _ := errors.AsType[*jobs.RateLimitedError](r.err)
 		return breaker.RateLimited(max(0, limited.RetryAfter)).WithScope(limited.Scope)
@@ -102,7 +105,7 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	case r.unanswered():
 		return breaker.NoAnswer()
 	}
-	decided := r.kind == permanent || r.kind == rescheduled || r.trigger == jobs.OnExplicit
+	decided := r.kind == permanent || r.kind == rescheduled || r.kind == explicit
 	if _, network := errors.AsType[net.Error](r.err); decided && !network {
 		return breaker.Success()
 	}
@@ -120,10 +123,10 @@ func (r callResult) refusesJob(answer *jobs.Response) bool {
 	return decided || r.kind == permanent && answer.Status == http.StatusForbidden
 }
 
-// countsForOutage reports whether breakerOutcome is one that counts for an outage.
+// countsForOutage reports whether the call counts for an outage.
 func (r callResult) countsForOutage(answer *jobs.Response) bool {
 	switch {
-	case r.kind != failed && r.kind != permanent || failsLimited(r.err) || r.refusesJob(answer) || r.whose == ofTheJob:
+	case r.trigger == "" && r.kind != permanent || failsLimited(r.err) || r.refusesJob(answer) || r.whose == ofTheJob:
 		return false
 	case answer != nil && answer.Status != 0:
 		s := answer.Status

@@ -3,6 +3,7 @@ package publisher
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -32,12 +33,22 @@ func TestBreakerOutcomeOfDecisions(t *testing.T) {
 		{permanent, jobs.Discard(problem), 403, breaker.Success(), false},
 		{rescheduled, jobs.Reschedule(1), 503, breaker.Answered(503), false},
 	} {
-		r, answer := callResult{kind: row.kind, err: row.err}, &jobs.Response{Status: row.status}
-		if got := r.breakerOutcome(answer); !reflect.DeepEqual(got, row.want) {
+		r, answer := callResult{kind: row.kind, err: row.err, trigger: kinds[row.kind].trigger}, &jobs.Response{Status: row.status}
+		if got := kinds[r.kind].report(r, answer); !reflect.DeepEqual(got, row.want) {
 			t.Errorf("%d, %T: %#v, want %#v", row.status, row.err, got, row.want)
 		}
 		if got := r.countsForOutage(answer); got != row.counts {
 			t.Errorf("%d, %T: counts for an outage: %t", row.status, row.err, got)
+		}
+	}
+}
+
+// Each kind of a call has a row that says what becomes of its job, and an Outcome that metrics know.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for kind, row := range kinds {
+		if resultOf[row.kind] == "" || row.outcome != "" && !slices.Contains(Outcomes, row.outcome) || row.called && row.outcome == "" {
+			t.Errorf("callKind %d: %+v", kind, row)
 		}
 	}
 }

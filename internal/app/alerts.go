@@ -13,6 +13,7 @@ import (
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/alerts/pagerduty"
 	"github.com/tidegate/tidegate/alerts/slack"
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
@@ -58,7 +59,7 @@ func newAlerting(cfg *config.Config, rdb redis.UniversalClient, counted *metrics
 	if err != nil {
 		return nil, fmt.Errorf("app: alerts: %w", err)
 	}
-	options.Worker = publisher.WorkerName()
+	options.Worker = breaker.ProcessName()
 	a, err := alerts.New(rdb, options)
 	if err != nil {
 		return nil, fmt.Errorf("app: alerts: %w", err)

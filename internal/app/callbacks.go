@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/callbacks"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/publisher"
@@ -17,7 +18,7 @@ type calling struct{ callbacks *callbacks.Callbacks }
 
 // newCalling prepares the callbacks, if a destination has them.
 func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger, stop *teardown) (*calling, error) {
-	o := callbacks.Options{Namespace: cfg.RedisNamespace, Worker: publisher.WorkerName(), Logger: log}
+	o := callbacks.Options{Namespace: cfg.RedisNamespace, Worker: breaker.ProcessName(), Logger: log}
 	for _, d := range cfg.Destinations {
 		if d.CallbackURL == "" {
 			continue

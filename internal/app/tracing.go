@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/telemetry"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -20,7 +21,7 @@ type Tracing struct {
 // StartTracing starts what the OTEL_* variables ask for: nil unless they name a
 // collector. Stop must be called.
 func StartTracing(ctx context.Context, environ []string, version string, log *slog.Logger) *Tracing {
-	t := telemetry.Start(ctx, telemetry.Options{Environ: environ, Version: version, Instance: publisher.WorkerName(), Logger: log})
+	t := telemetry.Start(ctx, telemetry.Options{Environ: environ, Version: version, Instance: breaker.ProcessName(), Logger: log})
 	if t == nil {
 		return nil
 	}

@@ -44,8 +44,8 @@ func (m *Metrics) OnDelivery(receiver, kind string, err error) {
 // RuleFailed counts an answer rule of a destination that failed on an answer.
 func (m *Metrics) RuleFailed(destination string) { m.rulesFailed.WithLabelValues(destination).Inc() }
 
-func (m *Metrics) onDoubtful(d publisher.Doubtful) {
-	m.doubtful.WithLabelValues(d.Destination, d.Kind).Inc()
+func (m *Metrics) onDoubtful(destination, kind string) {
+	m.doubtful.WithLabelValues(destination, kind).Inc()
 }
 
 func (m *Metrics) onCall(c publisher.Call) {
