@@ -1,8 +1,6 @@
 package access_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -42,14 +41,8 @@ func (c *clock) add(d time.Duration) {
 
 // logged collects what is logged.
 type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+	loggingtest.Buffer
+	seen int
 }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(l, nil)) }
@@ -57,19 +50,9 @@ func (l *logged) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(l, 
 // lines returns what was logged since the last call, without times.
 func (l *logged) lines(t *testing.T) []map[string]any {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []map[string]any
-	for dec := json.NewDecoder(&l.b); dec.More(); {
-		var line map[string]any
-		if err := dec.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
-		delete(line, "time")
-		out = append(out, line)
-	}
-	l.b.Reset()
-	return out
+	all := l.Records(t)
+	defer func() { l.seen = len(all) }()
+	return all[l.seen:]
 }
 
 // file is a file of tokens.

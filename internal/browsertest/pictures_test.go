@@ -2,7 +2,6 @@ package browsertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -155,53 +154,6 @@ func TestPictures(t *testing.T) {
 	b.draw("gone-overview", "/", "Redis cannot be reached")
 	b.draw("gone-job", "/jobs/never-seen", "Redis cannot be reached")
 	b.quiet()
-}
-
-// The states that follow an opening, which pass.
-func TestPicturesOfRecovery(t *testing.T) {
-	s := serve(t)
-	rules := breaker.Options{Destination: "shop", Instance: "pub-2:7", Cooldown: time.Minute, ProbeTimeout: time.Minute, MaxInFlight: 64}
-	s.past("shop", 60, map[time.Duration]time.Duration{20 * time.Hour: 12 * time.Minute})
-	stop := s.work(fakeapi.Options{}, breaker.Options{}, "shop")
-	stop() // it has been seen, and would probe
-	s.limit("shop", "", rules, 50*time.Millisecond)
-	bk, err := breaker.New(t.Context(), s.rdb, rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bk.Close()
-	permit := awaitPermit(t, bk)
-	b := s.open("/")
-	b.draw("half-open-overview", "/", "Probing")
-	b.draw("half-open-breaker", "/breakers/shop", "One call is under way, by pub-2:7")
-	if _, err := permit.Report(t.Context(), breaker.Success()); err != nil {
-		t.Fatal(err)
-	}
-	s.enqueue(jobs.New("shop", 1)) // without any job it is shown as closed
-	b.draw("recovering-overview", "/", "Recovering")
-	b.draw("recovering-breaker", "/breakers/shop", "at a time at most")
-	b.quiet()
-}
-
-// awaitPermit waits for the leave to probe.
-func awaitPermit(t *testing.T, b *breaker.Breaker) breaker.Permit {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		permit, err := b.Allow(t.Context())
-		if err == nil {
-			return permit
-		}
-		open, ok := errors.AsType[*breaker.OpenError](err)
-		if !ok {
-			t.Fatal(err)
-		}
-		select {
-		case <-time.After(open.RetryAfter):
-		case <-deadline:
-			t.Fatal("no leave to probe")
-		}
-	}
 }
 
 // drawForReadme is the picture of README.md: an incident, at twice the resolution of

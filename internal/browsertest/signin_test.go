@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -18,11 +19,11 @@ func (b *tab) signIn(token string) {
 	b.follow("main button")
 }
 
-// Whoever signs in comes to where they wanted to go, sees what their token allows, and
-// is out after signing out.
+// A viewer that signs in comes to the requested page, sees what its token allows, and is out after
+// signing out.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
-	s := serve(t, access.ScopeRead, access.ScopePayloads, access.ScopeOperate)
+	s := serve(t, access.ScopeRead, access.ScopeOperate)
 	client, err := jobs.NewClient(s.rdb, jobs.WithDestinations("shop"))
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func TestSignIn(t *testing.T) {
 	b.signIn(s.tokens[access.ScopeRead])
 	b.sees("location.pathname === '/jobs/post-1'")
 	b.reads("sign in with a token with the scope “payloads”")
-	if page := b.seen(); containsAny(page, "secret payload") {
+	if page := b.seen(); strings.Contains(page, "secret payload") {
 		t.Errorf("a token with the scope read sees the payload:\n%s", page)
 	}
 	if n := value[int](b, `document.querySelectorAll("main button").length`); n != 0 {
@@ -49,13 +50,6 @@ func TestSignIn(t *testing.T) {
 	b.visit("/")
 	b.sees("location.pathname === '/login'")
 
-	b.signIn(s.tokens[access.ScopePayloads])
-	b.visit("/jobs/post-1")
-	b.reads("secret payload")
-	if n := value[int](b, `document.querySelectorAll("main button").length`); n != 0 {
-		t.Errorf("%d buttons are offered to who may only read", n)
-	}
-	b.follow(`form[action="/logout"] button`)
 	b.signIn(s.tokens[access.ScopeOperate])
 	b.visit("/jobs/post-1")
 	b.sees(`document.querySelector("button[value=cancel]")`)

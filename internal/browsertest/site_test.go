@@ -2,11 +2,13 @@ package browsertest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -151,28 +153,13 @@ func (s *site) work(api fakeapi.Options, rules breaker.Options, destinations ...
 	case <-time.After(patience):
 		s.t.Fatal("the worker does not start")
 	}
-	for _, d := range destinations {
-		s.awaitDestination(d)
-	}
+	redistest.Eventually(s.t, "the worker has registered its destinations", func() bool {
+		return !slices.ContainsFunc(destinations, func(d string) bool {
+			_, err := s.client.Destination(s.t.Context(), d)
+			return err != nil
+		})
+	})
 	return stop
-}
-
-// awaitDestination waits until a worker has registered the destination.
-func (s *site) awaitDestination(name string) {
-	s.t.Helper()
-	deadline := time.After(patience)
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for {
-		if _, err := s.client.Destination(s.t.Context(), name); err == nil {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-deadline:
-			s.t.Fatalf("no worker registers %s", name)
-		}
-	}
 }
 
 // enqueue accepts a job.
@@ -188,21 +175,10 @@ func (s *site) enqueue(spec *jobs.Spec) *jobs.Job {
 // await waits until a job has the status.
 func (s *site) await(id string, status jobs.Status) {
 	s.t.Helper()
-	deadline := time.After(patience)
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	var last *jobs.Job
-	for {
-		var err error
-		if last, err = s.client.Get(s.t.Context(), id); err == nil && last.Status == status {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-deadline:
-			s.t.Fatalf("job %s is not %s: %+v, %v", id, status, last, err)
-		}
-	}
+	redistest.Eventually(s.t, fmt.Sprintf("job %s is %s", id, status), func() bool {
+		j, err := s.client.Get(s.t.Context(), id)
+		return err == nil && j.Status == status
+	})
 }
 
 // fakeRequest is what scripts of the fake API see.

@@ -112,10 +112,6 @@ func (b *tab) expected(text string) bool {
 	return slices.ContainsFunc(b.refused, func(part string) bool { return strings.Contains(text, part) })
 }
 
-func containsAny(text string, parts ...string) bool {
-	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
-}
-
 // contextT is short for tests that need no other name of package context.
 type contextT = context.Context
 
@@ -177,12 +173,6 @@ func (b *tab) typeIn(selector, text string) {
 	b.sees(fmt.Sprintf("document.querySelector(%q)", selector))
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).focus()`, selector)), chromedp.KeyEvent(text))
 	b.sees(fmt.Sprintf("document.querySelector(%q).value === %q", selector, text))
-}
-
-// choose chooses an option.
-func (b *tab) choose(selector, option string) {
-	b.t.Helper()
-	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = %q`, selector, option)))
 }
 
 // sees waits until the script's condition holds on the page, also if another page comes

@@ -13,40 +13,6 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// Two hundred who look at the same time cost Redis what one costs.
-func TestManyViewers(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	s := open(t, "", "shop", "mailer")
-	s.get("/") // scripts are loaded, queues are known
-	s.age()
-	s.redis.ResetStats(t)
-	s.get("/")
-	one := total(s.redis.CommandStats(t))
-	s.age()
-	s.redis.ResetStats(t)
-	began := time.Now()
-	var all sync.WaitGroup
-	for range 200 {
-		all.Go(func() {
-			resp, err := s.http.Get(s.server.URL + "/")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				t.Errorf("status %d", resp.StatusCode)
-			}
-		})
-	}
-	all.Wait()
-	seconds := int64(time.Since(began)/time.Second) + 1 // on a busy machine more than one page is fresh in turn
-	if many := total(s.redis.CommandStats(t)); many > seconds*(one+5) {
-		t.Errorf("200 viewers cost %d commands within %d s, one costs %d", many, seconds, one)
-	}
-}
-
 func total(stats map[string]int64) int64 {
 	var n int64
 	for _, v := range stats {

@@ -13,6 +13,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -49,13 +50,42 @@ func TestKeysThatMetALimitOnce(t *testing.T) {
 	s.get("/").shows(t, http.StatusOK, "Recovering")
 }
 
-// The workers of a destination's page have that destination's errors only.
-func TestWorkersOfADestination(t *testing.T) {
+// The lists of workers say what a worker does not reach, and why; the page of a destination has that
+// destination's errors only.
+func TestWorkersThatDoNotReachADestination(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "shop", "stock")
 	s.serveUnreached("down:1")
-	s.get("/destinations/shop").shows(t, http.StatusOK, "Calls to shop have not left it")
+	for _, path := range []string{"/destinations", "/destinations/shop"} {
+		p := s.get(path)
+		p.shows(t, http.StatusOK, "Calls to shop have not left it for", "no such <host>")
+		p.hides(t, "Calls to stock")
+	}
 	s.get("/destinations/stock").hides(t, "Calls to shop have not left it")
+}
+
+// While a breaker is probed its page says who makes the call.
+func TestProbing(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Instance: "pub-2:7", ProbeTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	permit, err := b.Allow(t.Context())
+	if err == nil {
+		_, err = permit.Report(t.Context(), breaker.RateLimited(50*time.Millisecond))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the probe is permitted", func() bool {
+		_, err := b.Allow(t.Context())
+		return err == nil
+	})
+	s.get("/").shows(t, http.StatusOK, "Probing", "is being probed")
+	s.get("/breakers/shop").shows(t, http.StatusOK, "Probing", "One call is under way, by pub-2:7")
 }
 
 // The number of jobs that the breaker of a key holds leads to those jobs, also if the key is a value of KEY_BY,

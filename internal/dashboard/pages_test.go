@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -44,28 +43,6 @@ func furnished(t testing.TB, scope access.Scope) *site {
 		}
 	}
 	return s
-}
-
-// The list of workers says what a worker does not reach, and why.
-func TestWorkerThatDoesNotReachADestination(t *testing.T) {
-	t.Parallel()
-	s := open(t, "", "shop")
-	now := time.Now()
-	text, err := json.Marshal(store.Worker{
-		StartedAt: now.UnixMilli(), SeenAt: now.UnixMilli(), Destinations: []string{"shop", "stock"},
-		Unreachable: map[string]store.Unreachable{"shop": {Since: now.Add(-5 * time.Minute).UnixMilli(), Problem: "no such <host>"}},
-	})
-	if err == nil {
-		err = s.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", text).Err()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"/destinations", "/destinations/shop"} {
-		p := s.get(path)
-		p.shows(t, http.StatusOK, "Calls to shop have not left it for", "no such <host>")
-		p.hides(t, "Calls to stock")
-	}
 }
 
 // Whatever APIs and people have said is text on every page, and nothing on them needs

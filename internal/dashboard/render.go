@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"embed"
 	"fmt"
 	"html/template"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/text"
 )
 
 //go:embed templates
@@ -118,9 +118,11 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	send(w, r, s.status, visible(b.Bytes()))
 }
 
-// cached renders a page of data that is read for all viewers, at most once a second.
+// cached renders a page of data that is read for all viewers, at most once a second. The key, of any length,
+// is what the data depend on.
 func cached[T any](d *Dashboard, w http.ResponseWriter, r *http.Request, page, key string, title func(T) string, read func(context.Context) (T, error)) error {
-	a, err := ops.Read(r.Context(), d.cache, "page "+page+" "+text.Cut(key, 300), func(ctx context.Context) (T, error) {
+	sum := sha256.Sum256([]byte(key))
+	a, err := ops.Read(r.Context(), d.cache, "page "+page+" "+string(sum[:]), func(ctx context.Context) (T, error) {
 		if err := d.setClock(ctx); err != nil {
 			var none T
 			return none, err
