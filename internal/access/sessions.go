@@ -100,9 +100,7 @@ func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err er
 
 // end ends a session. It is forgotten here even if the error is errAway.
 func (s *sessions) end(ctx context.Context, cookie string) error {
-	s.mu.Lock()
-	delete(s.known, s.key(cookie))
-	s.mu.Unlock()
+	s.forget(s.key(cookie))
 	ctx, cancel := context.WithTimeout(ctx, needWithin)
 	defer cancel()
 	if err := s.rdb.Del(ctx, s.key(cookie)).Err(); err != nil {
@@ -115,53 +113,39 @@ func (s *sessions) end(ctx context.Context, cookie string) error {
 // errAway.
 func (s *sessions) token(ctx context.Context, key string) (hash, error) {
 	now := s.now()
-	token, good, ask := s.recall(key, now)
-	if !ask {
-		if !good {
-			return hash{}, errAway
-		}
-		return token, nil
-	}
-	within := needWithin
-	if good {
-		within = askWithin
-	}
-	found, err := s.read(ctx, key, now, within)
-	switch {
-	case err == nil:
-		s.remember(key, found)
-		return found.token, nil
-	case errors.Is(err, errNoSession):
-		s.forget(key)
-		return hash{}, err
-	}
-	s.away(key, now)
-	if !good {
-		return hash{}, err
-	}
-	return token, nil
-}
-
-// recall looks a session up here. good is true if it may be used, ask if Redis must
-// be asked first, if it can be.
-func (s *sessions) recall(key string, now time.Time) (token hash, good, ask bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	known, found := s.known[key]
-	away := now.Before(s.awayUntil)
-	if !found {
-		return hash{}, false, !away
+	good := found && now.Sub(known.checked) < graceFor && now.Sub(known.began) < SessionMost
+	ask := !now.Before(s.awayUntil) && !(good && (now.Sub(known.checked) < freshFor || known.asking))
+	if found && ask {
+		known.asking = true
 	}
-	age := now.Sub(known.checked)
-	good = age < graceFor && now.Sub(known.began) < SessionMost
-	switch {
-	case good && (age < freshFor || known.asking || away):
-		return known.token, true, false
-	case away:
-		return hash{}, false, false
+	s.mu.Unlock()
+	if ask {
+		within := needWithin
+		if good {
+			within = askWithin
+		}
+		read, err := s.read(ctx, key, now, within)
+		switch {
+		case err == nil:
+			s.remember(key, read)
+			return read.token, nil
+		case errors.Is(err, errNoSession):
+			s.forget(key)
+			return hash{}, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.awayUntil = now.Add(awayFor)
+		if found {
+			known.asking = false
+		}
 	}
-	known.asking = true
-	return known.token, good, true
+	if !good {
+		return hash{}, errAway
+	}
+	return known.token, nil
 }
 
 // read asks Redis, which puts the session's end off.
@@ -209,13 +193,4 @@ func (s *sessions) forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.known, key)
-}
-
-func (s *sessions) away(key string, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.awayUntil = now.Add(awayFor)
-	if known, found := s.known[key]; found {
-		known.asking = false
-	}
 }

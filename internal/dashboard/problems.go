@@ -58,14 +58,17 @@ type problemPage struct {
 	Detail string
 }
 
+func (d *Dashboard) showProblem(w http.ResponseWriter, r *http.Request, p problemPage) {
+	d.render(w, r, "problem", show{title: p.Title, status: p.Status, live: p.Retries, away: p.Retries, data: p})
+}
+
 // fail answers with the page of a problem.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the viewer has left
 	}
-	v := d.viewerOf(r.Context())
 	if p, ok := errors.AsType[*problem](err); ok {
-		d.render(w, r, "problem", show{title: p.title, status: p.status, data: problemPage{Title: p.title, Text: p.text, Hint: p.hint, Status: p.status}})
+		d.showProblem(w, r, problemPage{Title: p.title, Text: p.text, Hint: p.hint, Status: p.status})
 		return
 	}
 	if refusal, ok := errors.AsType[*access.RefusedError](err); ok {
@@ -74,41 +77,38 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if b, ok := errors.AsType[*broken](err); ok {
 		d.log.Error("dashboard: a page could not be made", "path", r.URL.Path, "error", b.err)
-		d.render(w, r, "problem", show{title: "Something is broken", status: http.StatusInternalServerError, data: problemPage{
+		d.showProblem(w, r, problemPage{
 			Title: "Something is broken", Status: http.StatusInternalServerError,
 			Text: "This page could not be rendered, which is a bug in Tidegate. See the log of tidegate api.",
-		}})
+		})
 		return
 	}
 	d.log.Warn("dashboard: Redis could not be read", "path", r.URL.Path, "error", err)
 	page := problemPage{
-		Title: "Redis cannot be reached", Status: http.StatusServiceUnavailable, Retries: r.Method == http.MethodGet,
+		Title: redisAway, Status: http.StatusServiceUnavailable, Retries: r.Method == http.MethodGet,
 		Text: "Everything that this page shows is kept in Redis, which does not answer now. Workers finish the calls that they have begun, and an open breaker stays open until its time; nothing is lost. This page tries again by itself.",
 		Hint: "tidegate health",
 	}
 	if !page.Retries {
 		page.Text = "Redis does not answer, so it is not known whether all of this was done. Nothing was done twice. Check, and repeat it when Redis is back."
 	}
-	if v.Operate {
+	if d.viewerOf(r.Context()).Operate {
 		page.Detail = err.Error()
 	}
 	w.Header().Set("Retry-After", "2")
-	d.render(w, r, "problem", show{title: page.Title, status: page.Status, live: page.Retries, away: page.Retries, data: page})
+	d.showProblem(w, r, page)
 }
+
+const redisAway = "Redis cannot be reached"
 
 // PageError answers in place of a page that [access.Guard] refuses.
 func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int, message string) {
 	webserver.SetHeaders(w.Header())
-	title := "Not allowed"
-	switch status {
-	case http.StatusServiceUnavailable:
-		title = "Redis cannot be reached"
-	case http.StatusUnauthorized:
-		title = "Not signed in"
-	case http.StatusTooManyRequests:
-		title = "Too many attempts"
+	title, ok := map[int]string{
+		http.StatusServiceUnavailable: redisAway, http.StatusUnauthorized: "Not signed in", http.StatusTooManyRequests: "Too many attempts",
+	}[status]
+	if !ok {
+		title = "Not allowed"
 	}
-	d.render(w, r, "problem", show{title: title, status: status, live: status == http.StatusServiceUnavailable, away: status == http.StatusServiceUnavailable, data: problemPage{
-		Title: title, Text: upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable,
-	}})
+	d.showProblem(w, r, problemPage{Title: title, Text: upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable})
 }
