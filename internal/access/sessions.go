@@ -98,15 +98,18 @@ func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err er
 	return cookie, nil
 }
 
-// end ends a session. It is forgotten here even if the error is errAway.
-func (s *sessions) end(ctx context.Context, cookie string) error {
-	s.forget(s.key(cookie))
+// end ends sessions. They are forgotten here even if the error is errAway.
+func (s *sessions) end(ctx context.Context, cookies []string) error {
 	ctx, cancel := context.WithTimeout(ctx, needWithin)
 	defer cancel()
-	if err := s.rdb.Del(ctx, s.key(cookie)).Err(); err != nil {
-		return fmt.Errorf("%w: %w", errAway, err)
+	var failed error
+	for _, cookie := range cookies {
+		s.forget(s.key(cookie))
+		if err := s.rdb.Del(ctx, s.key(cookie)).Err(); err != nil {
+			failed = fmt.Errorf("%w: %w", errAway, err)
+		}
 	}
-	return nil
+	return failed
 }
 
 // token returns the hash of the token of the session with a key. Errors: errNoSession,

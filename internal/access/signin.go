@@ -48,7 +48,7 @@ func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) *Re
 		return lacks(id.Name, ScopeRead)
 	}
 	// Signing in again, perhaps with another token, ends the sessions before.
-	_ = g.endAll(r.Context(), g.cookies(r)) // they end by themselves
+	_ = g.sessions.end(r.Context(), g.cookies(r)) // they end by themselves
 	value, err := g.sessions.begin(r.Context(), id.hash)
 	if err != nil {
 		g.o.Logger.WarnContext(r.Context(), "a session cannot be started", "error", err)
@@ -74,23 +74,12 @@ func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) *RefusedError {
 	if id, err := g.owner(ctx, values); err == nil {
 		ctx = With(ctx, id)
 	}
-	if err := g.endAll(r.Context(), values); err != nil {
+	if err := g.sessions.end(r.Context(), values); err != nil {
 		Audit(ctx, g.o.Logger, "sign out", slog.String("result", "failed: Redis cannot be reached"))
 		return errRedis
 	}
 	Audit(ctx, g.o.Logger, "sign out", slog.String("result", "ok"))
 	return nil
-}
-
-// endAll ends sessions, within the time that one has. The error is errAway.
-func (g *Guard) endAll(ctx context.Context, cookies []string) error {
-	ctx, cancel := context.WithTimeout(ctx, needWithin)
-	defer cancel()
-	var failed error
-	for _, cookie := range cookies {
-		failed = errors.Join(failed, g.sessions.end(ctx, cookie))
-	}
-	return failed
 }
 
 // owner returns the identity of the first cookie with a session. The token is looked up

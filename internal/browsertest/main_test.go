@@ -2,7 +2,6 @@ package browsertest
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
-
-var pictures = flag.String("pictures", "", "directory that pictures of all states are written to")
 
 func TestMain(m *testing.M) {
 	os.Exit(redistest.Main(withBrowser{m}))

@@ -183,3 +183,41 @@ func (s *site) await(id string, status jobs.Status) {
 
 // fakeRequest is what scripts of the fake API see.
 type fakeRequest = http.Request
+
+// limit reports a rate-limited call to the destination's breaker, or a key's.
+func (s *site) limit(destination, key string, rules breaker.Options, hint time.Duration) {
+	s.t.Helper()
+	rules.Destination, rules.Instance = destination, "pub-1:7"
+	b, err := breaker.New(s.t.Context(), s.rdb, rules)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer b.Close()
+	permit, err := b.Key(key).Allow(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := permit.Report(s.t.Context(), breaker.RateLimited(hint)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// fill enqueues many jobs.
+func (s *site) fill(n int, opts func(i int) *jobs.Spec) {
+	s.t.Helper()
+	for from := 0; from < n; from += 5000 {
+		var specs []*jobs.Spec
+		for i := from; i < min(from+5000, n); i++ {
+			specs = append(specs, opts(i))
+		}
+		results, err := s.client.EnqueueMany(s.t.Context(), specs)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				s.t.Fatal(r.Err)
+			}
+		}
+	}
+}

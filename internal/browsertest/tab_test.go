@@ -221,15 +221,3 @@ func value[T any](b *tab, script string, opts ...chromedp.EvaluateOption) T {
 	}
 	return v
 }
-
-// picture is the whole page as PNG.
-func (b *tab) picture() []byte {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return png
-}

@@ -28,7 +28,6 @@ type relatives struct {
 	jobs  map[string]*jobs.Job
 	order []string
 	edges [][2]string
-	more  int // that were not drawn
 }
 
 // dependencies draws the parents and children of the job.
@@ -37,7 +36,6 @@ func (d *Dashboard) dependencies(ctx context.Context, p *jobPage) error {
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return fmt.Errorf("read the dependencies of %s: %w", p.ID, err)
 	}
-	p.Parents, p.Children = len(p.After), len(children)
 	if len(p.After) == 0 && len(children) == 0 {
 		return nil
 	}
@@ -82,7 +80,6 @@ func (r *relatives) walk(ctx context.Context, from *jobs.Job, children []string,
 					continue
 				}
 				if left == 0 {
-					r.more++
 					continue
 				}
 				left--

@@ -23,18 +23,16 @@ const mostShown = 32 << 10
 // jobPage is the data of one job.
 type jobPage struct {
 	*jobs.Job
-	Wait    *wait
-	History []historyRow
-	Graph   template.HTML
-	// Parents and Children are how many there are.
-	Parents, Children int
-	payload           []byte // the first mostShown bytes
-	ResponseCut       int    // bytes of the response's body that are not shown
-	PayloadSize       int
-	output            []byte // likewise
-	OutputSize        int
-	Headers           [][2]string
-	Actions           []ops.Act
+	Wait        *wait
+	History     []historyRow
+	Graph       template.HTML
+	payload     []byte // the first mostShown bytes
+	ResponseCut int    // bytes of the response's body that are not shown
+	PayloadSize int
+	output      []byte // likewise
+	OutputSize  int
+	Headers     [][2]string
+	Actions     []ops.Act
 	// CLI is the id quoted for a shell.
 	CLI string
 }

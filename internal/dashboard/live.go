@@ -152,21 +152,29 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
 	id, _ := access.From(ctx)
-	out := &eventWriter{w: w, flush: http.NewResponseController(w).Flush}
-	out.send("retry: 2000\nevent: ready\ndata: {}\n\n")
+	control := http.NewResponseController(w)
+	send := func(text string) { // until the first error
+		if err == nil {
+			_, err = io.WriteString(w, text)
+		}
+		if err == nil {
+			err = control.Flush()
+		}
+	}
+	send("retry: 2000\nevent: ready\ndata: {}\n\n")
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	jobs, breaker := d.live.changes()
 	var due <-chan time.Time // when a change is sent
-	for out.err == nil {
+	for err == nil {
 		select {
 		case <-breaker:
 			_, breaker = d.live.changes()
-			out.send(change)
+			send(change)
 		case <-due:
 			due = nil
 			jobs, _ = d.live.changes()
-			out.send(change)
+			send(change)
 		case <-jobs:
 			// By then no cached data is older than the event.
 			due, jobs = time.After(fresh), nil
@@ -174,7 +182,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 			if !id.Valid() {
 				return nil // the page reconnects and gets the login
 			}
-			out.send(": \n\n")
+			send(": \n\n")
 		case <-ended:
 			return nil
 		case <-ctx.Done():
@@ -186,19 +194,3 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 
 // change is the event that viewers get.
 const change = "event: change\ndata: {}\n\n"
-
-// eventWriter writes a stream until the first error.
-type eventWriter struct {
-	w     io.Writer
-	flush func() error
-	err   error
-}
-
-func (e *eventWriter) send(text string) {
-	if e.err == nil {
-		_, e.err = io.WriteString(e.w, text)
-	}
-	if e.err == nil {
-		e.err = e.flush()
-	}
-}
