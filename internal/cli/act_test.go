@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os/user"
 	"slices"
 	"strings"
 	"sync"
@@ -45,14 +44,7 @@ func (b *bench) wantStatuses(t *testing.T, pairs ...string) {
 }
 
 // operator is how history names whoever runs the tests.
-func operator(t *testing.T) string {
-	t.Helper()
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return me.Username + "@" + hostname()
-}
+func operator() string { return (&Process{}).why("").By }
 
 func TestActOnIDs(t *testing.T) {
 	t.Parallel()
@@ -73,8 +65,8 @@ func TestActOnIDs(t *testing.T) {
 	b.run(t, "cancel", "a", "-o", "json").want(t, 0,
 		`{"done":1,"asked":0,"refused":0,"items":[{"id":"a","done":true,"asked":false,"status":"pending","error":""}]}`+"\n", "")
 	last := b.history(t, "c")
-	if by := last[1].By; by != operator(t) {
-		t.Errorf("paused by %q, want %q", by, operator(t))
+	if by := last[1].By; by != operator() {
+		t.Errorf("paused by %q, want %q", by, operator())
 	}
 }
 
@@ -138,7 +130,7 @@ func TestActOnFilter(t *testing.T) {
 	b.run(t, "cancel", "--batch", "monday").want(t, 0, "cancelled 0 jobs\n", "")
 	b.run(t, "retry", "--status", "cancelled", "--key", "bob").want(t, 0, "retried 2 jobs\n", "")
 	b.wantStatuses(t, "a1 paused", "b1 pending", "b2 pending", "later cancelled", "post pending")
-	if e := b.history(t, "a1"); len(e) != 2 || e[1].Detail != "tea" || e[1].By != operator(t) {
+	if e := b.history(t, "a1"); len(e) != 2 || e[1].Detail != "tea" || e[1].By != operator() {
 		t.Errorf("history %+v, want a pause for tea", e)
 	}
 }

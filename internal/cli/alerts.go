@@ -8,6 +8,7 @@ import (
 	"github.com/tidegate/tidegate/alerts"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/ops"
 )
 
 // alertsCmds are the commands about alerts.
@@ -56,7 +57,7 @@ func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
 		fmt.Fprintf(p.Stdout, "ok      %s: %s\n", s.Of, s.What)
 	})
 	if c.json() {
-		if err := p.printJSON(page[alertStep]{Items: steps}); err != nil {
+		if err := p.printJSON(ops.Page[alertStep]{Items: steps}); err != nil {
 			return err
 		}
 	}

@@ -102,7 +102,7 @@ func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
 		return inputErrorf("the call cannot be made: %s", got.Error)
 	}
 	doc := describe(got, d)
-	return c.show(p, doc, func(r *rows) { doc.fill(r) })
+	return c.show(p, doc, doc.fill)
 }
 
 // describe words what an answer of a destination comes to.

@@ -21,35 +21,41 @@ type batchGetCmd struct {
 	outputFlag
 }
 
-// badBatch is the error of a name that a batch cannot have.
-func badBatch(name string) error {
-	return fmt.Errorf("%q cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit", clip(name, 140))
+// checkBatch refuses names that a batch cannot have.
+func checkBatch(name string) error {
+	if !jobs.ValidName(name) {
+		return inputErrorf("%q cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit", clip(name, 140))
+	}
+	return nil
 }
 
 // Run shows a batch.
-func (c *batchGetCmd) Run(ctx context.Context, p *Process) error {
-	if !jobs.ValidName(c.Name) {
-		return &inputError{badBatch(c.Name)}
-	}
-	s, err := p.open(ctx)
-	if err != nil {
+func (c *batchGetCmd) Run(ctx context.Context, p *Process, s *session) error {
+	if err := checkBatch(c.Name); err != nil {
 		return err
 	}
-	defer s.close()
 	b, err := c.read(ctx, p, s)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return &notFoundError{fmt.Sprintf("no job of a batch %q is known; none was enqueued, or their retention has ended", c.Name)}
 	}
 	if err != nil {
-		return fmt.Errorf("batch get: %w", err)
-	}
-	if err := c.print(p, b); err != nil {
 		return err
 	}
-	if c.Wait {
-		return notCompleted(b)
+	err = c.show(p, b, func(r *rows) {
+		r.add("batch", b.Batch)
+		r.add("jobs", strconv.Itoa(b.Total))
+		r.add("ended", fmt.Sprintf("%d (%s)", endedOf(b), percent(b.Progress)))
+		for _, status := range jobs.Statuses {
+			if n := b.Counts[status]; n > 0 {
+				r.add(string(status), strconv.Itoa(n))
+			}
+		}
+	})
+	if others, statuses := countsOf(b.Counts, jobs.Completed); err == nil && c.Wait && len(others) > 0 {
+		return fmt.Errorf("not all jobs of the batch completed: %s; see: tidegate list --batch %s --status %s",
+			strings.Join(others, ", "), b.Batch, strings.Join(statuses, ","))
 	}
-	return nil
+	return err
 }
 
 // read returns the state of the batch: now, or once all have ended.
@@ -59,19 +65,10 @@ func (c *batchGetCmd) read(ctx context.Context, p *Process, s *session) (*jobs.B
 	}
 	bar := p.newBar(c.Name)
 	defer bar.end()
-	return s.client.WaitBatch(ctx, c.Name, bar.showBatch)
-}
-
-func (c *batchGetCmd) print(p *Process, b *jobs.BatchStatus) error {
-	return c.show(p, b, func(r *rows) {
-		r.add("batch", b.Batch)
-		r.add("jobs", strconv.Itoa(b.Total))
-		r.add("ended", fmt.Sprintf("%d (%s)", endedOf(b), percent(b.Progress)))
-		for _, status := range jobs.Statuses {
-			if n := b.Counts[status]; n > 0 {
-				r.add(string(status), strconv.Itoa(n))
-			}
-		}
+	return s.client.WaitBatch(ctx, c.Name, func(b *jobs.BatchStatus) {
+		others, _ := countsOf(b.Counts, jobs.Completed)
+		done := fmt.Sprintf("%d of %d", endedOf(b), b.Total)
+		bar.show(int64(endedOf(b)), int64(b.Total), strings.Join(append([]string{done}, others...), ", "))
 	})
 }
 
@@ -96,20 +93,4 @@ func percent(part float64) string {
 		whole = 1
 	}
 	return strconv.Itoa(int(whole)) + " %"
-}
-
-// notCompleted is the error of a batch that has ended otherwise than completed.
-func notCompleted(b *jobs.BatchStatus) error {
-	var counts, statuses []string
-	for _, status := range jobs.Statuses {
-		if n := b.Counts[status]; n > 0 && status != jobs.Completed {
-			counts = append(counts, fmt.Sprintf("%d %s", n, status))
-			statuses = append(statuses, string(status))
-		}
-	}
-	if len(counts) == 0 {
-		return nil
-	}
-	return fmt.Errorf("not all jobs of the batch completed: %s; see: tidegate list --batch %s --status %s",
-		strings.Join(counts, ", "), b.Batch, strings.Join(statuses, ","))
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
@@ -165,7 +167,7 @@ $`)
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
 	for _, status := range []string{"pending", "paused", "cancelled", "waiting", "expired"} {
-		doc := decode[page[jobs.Job]](t, b.run(t, "list", "--status", status, "-o", "json").ok(t))
+		doc := decode[ops.Page[document]](t, b.run(t, "list", "--status", status, "-o", "json").ok(t))
 		if len(doc.Items) != 1 || !strings.HasSuffix(doc.Items[0].ID, status) {
 			t.Errorf("--status %s: %+v", status, doc.Items)
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -31,148 +34,148 @@ type breakerName struct {
 	Name string `arg:"" name:"name" help:"Name of the destination, or destination/key for the breaker of a key."`
 }
 
-// check refuses names that no destination can have, and unknown destinations.
-func (n breakerName) check(ctx context.Context, s *session) error {
-	destination, key, keyed := strings.Cut(n.Name, "/")
-	if !jobs.ValidDestination(destination) {
-		return &inputError{badDestination(destination)}
+// Validate refuses names that no breaker can have.
+func (n *breakerName) Validate() error {
+	if n.Name == "" { // missing
+		return nil
+	}
+	if destination, _, _ := strings.Cut(n.Name, "/"); !jobs.ValidDestination(destination) {
+		return checkDestination(destination)
 	}
 	if _, _, err := breaker.ParseName(n.Name); err != nil {
-		if keyed && key == "" {
-			return inputErrorf("%q: the key after the slash is missing", clip(n.Name, 80))
-		}
-		return inputErrorf("%q: a key has 1 to 128 characters: letters, digits and ._:@-, beginning with a letter or digit", clip(n.Name, 80))
-	}
-	names, err := s.destinationsWith(ctx, destination)
-	if err != nil {
-		return fmt.Errorf("breaker: %w", err)
-	}
-	if !slices.Contains(names, destination) {
-		return noDestination(destination, names)
+		return inputErrorf("%s", problem(err))
 	}
 	return nil
 }
 
-// open connects and checks the name.
-func (n breakerName) open(ctx context.Context, p *Process) (*session, error) {
-	s, err := p.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.check(ctx, s); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+// destination returns the destination of the breaker, which must be known.
+func (n *breakerName) destination(ctx context.Context, s *session) (string, error) {
+	destination, _, err := s.KnownBreaker(ctx, n.Name)
+	return destination, noDestination(err)
 }
 
-type breakerListCmd struct {
-	Destination string `placeholder:"D" help:"Only this destination's breaker and those of its keys."`
-	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Breakers on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
+// mostListed is the longest page of breakers or limits.
+const mostListed = 1000
+
+// keysFlags select destinations and keys.
+type keysFlags struct {
+	Destination string `placeholder:"D" help:"Only this destination and its keys."`
+	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
 	Cursor      string `placeholder:"CURSOR" help:"Go on after the page of JSON with this as next."`
 	outputFlag
 }
 
-// Run lists breakers.
-func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
-	if c.Limit < 1 || c.Limit > mostBreakers {
-		return inputErrorf("--limit must be from 1 to %d", mostBreakers)
-	}
-	if c.Cursor != "" && !c.json() {
+// Validate checks the flags.
+func (c *keysFlags) Validate() error {
+	switch {
+	case c.Limit < 1 || c.Limit > mostListed:
+		return inputErrorf("--limit must be from 1 to %d", mostListed)
+	case c.Cursor != "" && !c.json():
 		return inputErrorf("--cursor is for pages of JSON; add -o json")
+	case c.Destination != "":
+		return checkDestination(c.Destination)
 	}
-	s, err := p.open(ctx)
+	return nil
+}
+
+// names returns the selected destinations.
+func (c *keysFlags) names(ctx context.Context, s *session) ([]string, error) {
+	if c.Destination == "" {
+		return s.Names(ctx)
+	}
+	return []string{c.Destination}, noDestination(s.Known(ctx, c.Destination))
+}
+
+// noneKnown is printed if there is no destination.
+const noneKnown = "no destination is known; start one with: tidegate worker"
+
+// printPage prints a page as JSON.
+func printPage[T any](p *Process, page ops.Page[T], err error) error {
+	if errors.Is(err, ops.ErrCursor) || errors.Is(err, breaker.ErrInvalidCursor) {
+		return inputErrorf("--cursor: %w", err)
+	}
+	if err != nil {
+		return noDestination(err)
+	}
+	return p.printJSON(page)
+}
+
+// mostFreeKeys bounds the keys of a destination that are printed although they can be called.
+const mostFreeKeys = 10
+
+// shorten selects the lines of a table of destinations, each before its keys: limit destinations and limit limited
+// keys, and some of the keys that can be called. rest are lines about the others, of which are is true.
+func shorten[T any](of [][]T, limit int, name func(T) string, limited func(T) bool, are string) (shown []T, rest string) {
+	left, hidden, cut := limit, 0, 0
+	for _, list := range of[:min(limit, len(of))] {
+		shown = append(shown, list[0])
+		free, more := 0, 0
+		for _, key := range list[1:] {
+			switch {
+			case limited(key) && left > 0:
+				left--
+			case limited(key):
+				hidden++
+				continue
+			case free < mostFreeKeys:
+				free++
+			default:
+				more++
+				continue
+			}
+			shown = append(shown, key)
+		}
+		if more > 0 && cut < limit {
+			cut++
+			rest += plural(more, "other key", "other keys") + " of " + name(list[0]) + " " + are + "; all: -o json\n"
+		}
+	}
+	if hidden > 0 {
+		rest = plural(hidden, "other limited key", "other limited keys") + "; all: -o json\n" + rest
+	}
+	if others := len(of) - limit; others > 0 {
+		rest += plural(others, "other destination", "other destinations") + "; all: -o json\n"
+	}
+	return shown, rest
+}
+
+type breakerListCmd struct{ keysFlags }
+
+// Run lists breakers, each destination's before those of its keys, limited ones first.
+func (c *breakerListCmd) Run(ctx context.Context, p *Process, s *session) error {
+	if c.json() {
+		page, err := s.Breakers(ctx, c.Destination, c.Cursor, c.Limit)
+		return printPage(p, page, err)
+	}
+	names, err := c.names(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	var known []string
-	if c.Destination != "" {
-		if err := (breakerName{c.Destination}).check(ctx, s); err != nil {
-			return err
-		}
-		known = []string{c.Destination}
-	} else if known, err = s.destinations(ctx); err != nil {
-		return fmt.Errorf("breaker list: %w", err)
-	}
-	all, err := s.breakers.ListAll(ctx, s.rdb, known)
+	all, err := s.AllBreakers(ctx, names...)
 	if err != nil {
-		return fmt.Errorf("breaker list: %w", err)
+		return err
+	}
+	workers, err := s.Workers(ctx)
+	if err != nil {
+		return err
 	}
 	now := time.Now()
-	if c.json() {
-		var out page[breaker.Status]
-		if out.Items, out.Next, err = explain.PageOfBreakers(slices.Concat(all...), c.Cursor, c.Limit, now); err != nil {
-			return inputErrorf("--cursor: %w", err)
-		}
-		return p.printJSON(out)
+	for _, of := range all {
+		explain.LimitedFirst(of[1:], now)
 	}
-	if len(known) == 0 {
-		return p.write([]byte("no destination is known; start one with: tidegate worker\n"))
-	}
-	workers, err := s.client.Workers(ctx)
-	if err != nil {
-		return fmt.Errorf("breaker list: %w", err)
-	}
-	return c.print(p, all, workers, now)
-}
-
-// print prints the breakers of destinations, each before those of its keys, limited ones first.
-func (c *breakerListCmd) print(p *Process, all [][]breaker.Status, workers jobs.Workers, now time.Time) error {
-	r := newRows()
-	r.add("NAME", "STATE", "FAILURES", "DETAIL")
-	k := newKeyCount(c.Limit)
-	for _, of := range all[:k.destinations(len(all))] {
-		detail := breakerDetail(of[0], now)
-		if u, none := workers.Unreached(of[0].Name); none {
-			detail = strings.TrimSuffix("UNREACHABLE: "+explain.NotReached(u, 0, now)+"; "+detail, "; ")
-		}
-		r.add(of[0].Name, of[0].State.String(), strconv.Itoa(of[0].Failures), detail)
-		keys := of[1:]
-		explain.LimitedFirst(keys, now)
-		for _, b := range keys {
-			if k.shows(of[0].Name, explain.Urgency(b, now) < explain.Callable) {
-				r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), breakerDetail(b, now))
+	shown, rest := shorten(all, c.Limit, func(b breaker.Status) string { return b.Name },
+		func(b breaker.Status) bool { return explain.Urgency(b, now) < explain.Callable }, "met a limit and can be called")
+	return table[breaker.Status]{
+		none: noneKnown, rest: rest,
+		head: []string{"NAME", "STATE", "FAILURES", "DETAIL"},
+		row: func(b breaker.Status) []string {
+			detail := ops.Next(b, now)
+			if u, none := workers.Unreached(b.Name); none {
+				detail = strings.TrimSuffix("UNREACHABLE: "+explain.NotReached(u, 0, now)+"; "+detail, "; ")
 			}
-		}
-	}
-	return r.printWith(p, k.rest("met a limit and can be called", "-o json"))
-}
-
-// mostBreakers is the longest page of breakers.
-const mostBreakers = 1000
-
-// breakerDetail returns what happens next, in short.
-func breakerDetail(b breaker.Status, now time.Time) string {
-	switch {
-	case b.UntilReset:
-		return "opened by hand until it is reset"
-	case b.State == breaker.Open:
-		return "reopens in " + explain.Duration(b.Remaining) + ", at " + explain.At(b.OpenUntilRedis, now)
-	case b.State == breaker.HalfOpen && b.ProbeBy != "":
-		return "one probe is under way, by " + b.ProbeBy
-	case b.State == breaker.HalfOpen:
-		return "the next call is the probe"
-	case b.Forced != "":
-		return "kept closed by hand" + forcedUntil(b, now)
-	case b.SlowStart > 0:
-		return fmt.Sprintf("slow start: %d in flight at most", b.SlowStart)
-	case b.Budget != nil:
-		return explain.Budget(b)
-	case explain.ConcurrencyHolds(b):
-		return explain.InFlight(b)
-	case explain.RateHolds(b, now):
-		return explain.NextByRate(b, now)
-	}
-	return ""
-}
-
-// forcedUntil returns how long a breaker is kept closed.
-func forcedUntil(b breaker.Status, now time.Time) string {
-	if b.ForcedUntil.IsZero() {
-		return " until it is reset"
-	}
-	return " until " + explain.At(b.ForcedUntil, now)
+			return []string{b.Name, b.State.String(), strconv.Itoa(b.Failures), detail}
+		},
+	}.print(p, c.outputFlag, ops.Page[breaker.Status]{Items: shown})
 }
 
 type breakerGetCmd struct {
@@ -181,34 +184,32 @@ type breakerGetCmd struct {
 }
 
 // Run shows a breaker.
-func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
-	s, err := c.open(ctx, p)
+func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
+	destination, err := c.destination(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	b, err := explain.ReadBreaker(ctx, s.rdb, s.client, c.Name)
+	b, err := s.Breaker(ctx, c.Name)
 	if err != nil {
-		return fmt.Errorf("breaker get: %w", err)
+		return err
 	}
 	if c.json() {
 		return p.printJSON(b)
 	}
-	destination, _, _ := strings.Cut(c.Name, "/")
-	workers, err := s.client.Workers(ctx)
+	workers, err := s.Workers(ctx)
 	if err != nil {
-		return fmt.Errorf("breaker get: %w", err)
+		return err
 	}
 	if u, all := workers.Unreached(destination); all {
 		survey, err := s.client.Survey(ctx, destination, 0)
 		if err != nil {
-			return fmt.Errorf("breaker get: %w", err)
+			return err
 		}
 		p.warn(destination + " is unreachable: " + explain.NotReached(u, survey.Counts[jobs.Pending]+survey.Counts[jobs.RetryPending], time.Now()))
 	}
-	limits, err := s.breakers.Limits(ctx, s.rdb, c.Name)
+	limits, err := s.Limits(ctx, c.Name)
 	if err != nil {
-		return fmt.Errorf("breaker get: %w", err)
+		return err
 	}
 	if len(limits.Declared) == 1 && limits.Declared[0].Zone == "" { // the status has it
 		limits.Declared = nil
@@ -217,19 +218,167 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 		limits.Announced = nil
 	}
 	windows := breaker.Limits{Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b.Status, breakerNotes{b.Alone, explain.LimitedRoute(workers, destination)}, explain.Limits(windows, time.Now())...)
+	return c.printBreaker(p, b, explain.LimitedRoute(workers, destination), explain.Limits(windows, time.Now())...)
 }
 
-// breakerNotes are what get shows of a destination beside its status.
-type breakerNotes struct {
-	alone *jobs.RefusedAlone
-	route string // advice, "" for none
+// handFlags are the flags of what an operator does to a breaker for a time.
+type handFlags struct {
+	breakerName
+	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
+	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
+	outputFlag
+
+	length time.Duration // of For; 0: until it is reset
 }
 
-// printBreaker is the output of get, trip and reset.
-func (o outputFlag) printBreaker(p *Process, b breaker.Status, notes breakerNotes, windows ...explain.Limit) error {
+// Validate checks --for and --reason.
+func (c *handFlags) Validate() (err error) {
+	if c.For != "" {
+		if c.length, err = config.ParseDuration(c.For); err != nil {
+			return inputErrorf("--for: %w", err)
+		}
+		if c.length < time.Millisecond {
+			return inputErrorf("--for must be more than 0, such as 10m; leave it out for \"until it is reset\"")
+		}
+	}
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return c.breakerName.Validate()
+}
+
+// do does an act to the breaker and prints it.
+func (c *handFlags) do(ctx context.Context, p *Process, s *session, act ops.BreakerAct) error {
+	if _, err := c.destination(ctx, s); err != nil {
+		return err
+	}
+	b, err := s.ActOnBreaker(ctx, act, c.Name, c.length, p.why(c.Reason))
+	if err != nil {
+		return err
+	}
+	return c.printBreaker(p, ops.Breaker{Status: b}, "")
+}
+
+type breakerTripCmd struct{ handFlags }
+
+// Run opens a breaker.
+func (c *breakerTripCmd) Run(ctx context.Context, p *Process, s *session) error {
+	return c.do(ctx, p, s, ops.Trip)
+}
+
+type breakerForceCmd struct {
+	handFlags
+	State string `arg:"" enum:"open,closed" help:"open: no call is made; closed: calls go out whatever the API sends."`
+}
+
+// Run forces a breaker.
+func (c *breakerForceCmd) Run(ctx context.Context, p *Process, s *session) error {
+	act := ops.Force
+	if c.State == "open" {
+		act = ops.Trip
+	}
+	return c.do(ctx, p, s, act)
+}
+
+type breakerResetCmd struct {
+	breakerName
+	outputFlag
+}
+
+// Run closes a breaker.
+func (c *breakerResetCmd) Run(ctx context.Context, p *Process, s *session) error {
+	return (&handFlags{breakerName: c.breakerName, outputFlag: c.outputFlag}).do(ctx, p, s, ops.Reset)
+}
+
+type breakerHistoryCmd struct {
+	breakerName
+	Limit int `short:"n" default:"50" placeholder:"N" help:"How many at most. Default: ${default}; 1000 are kept."`
+	outputFlag
+}
+
+// Run shows transitions.
+func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process, s *session) error {
+	now := time.Now()
+	return printLast(ctx, p, s, c.outputFlag, c.breakerName, c.Limit, "history", s.Transitions, table[breaker.Event]{
+		none: "no transitions",
+		head: []string{"AT", "FROM", "TO", "WHY", "BY", "INCIDENT", "WASTED"},
+		row: func(e breaker.Event) []string {
+			return []string{explain.At(e.At, now), e.From.String(), e.To.String(), whyWith(e.Cause, e.Reason), dash(e.By), dash(e.Incident), strconv.Itoa(e.Wasted)}
+		},
+	})
+}
+
+type breakerIncidentsCmd struct {
+	breakerName
+	Limit int `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
+	outputFlag
+}
+
+// Run shows incidents.
+func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process, s *session) error {
+	now := time.Now()
+	return printLast(ctx, p, s, c.outputFlag, c.breakerName, c.Limit, "incidents", s.Incidents, table[breaker.Incident]{
+		none: "no incidents",
+		head: []string{"STARTED", "LASTED", "WHY", "ENDED BY", "PROBES", "WASTED", "RESCHEDULED", "INSTANCES"},
+		row: func(i breaker.Incident) []string {
+			lasted, endedBy := "still lasts", ""
+			if !i.Ended.IsZero() {
+				lasted, endedBy = explain.Duration(i.Ended.Sub(i.Started)), explain.Cause(i.EndedBy)
+			}
+			return []string{
+				explain.At(i.Started, now), lasted, whyWith(i.Cause, i.Reason), dash(endedBy), strconv.Itoa(i.Probes), strconv.Itoa(i.Wasted),
+				strconv.Itoa(i.Rescheduled), dash(strings.Join(i.Instances, ", ")),
+			}
+		},
+	})
+}
+
+// whyWith words a cause and the operator's reason.
+func whyWith(cause, reason string) string {
+	if reason == "" {
+		return explain.Cause(cause)
+	}
+	return explain.Cause(cause) + " (" + reason + ")"
+}
+
+// printLast prints the last of what is kept of a breaker, and a line about the keys of a destination that are not
+// CLOSED.
+func printLast[T any](ctx context.Context, p *Process, s *session, o outputFlag, n breakerName, limit int, command string,
+	read func(context.Context, string, int) (ops.List[T], error), t table[T],
+) error {
+	if limit < 1 {
+		return inputErrorf("--limit must be at least 1")
+	}
+	destination, err := n.destination(ctx, s)
+	if err != nil {
+		return err
+	}
+	last, err := read(ctx, n.Name, limit)
+	if err != nil {
+		return err
+	}
+	none := ": it has been CLOSED all the time"
+	if destination == n.Name && !o.json() {
+		all, err := s.AllBreakers(ctx, destination)
+		if err != nil {
+			return err
+		}
+		keys := all[0][1:]
+		if text := explain.Conditions(keys); text != "" {
+			first := keys[slices.IndexFunc(keys, func(b breaker.Status) bool { return b.State != breaker.Closed })].Name
+			text += ": tidegate breaker " + command + " " + first + "; all: tidegate breaker list --destination " + destination
+			none = " of " + destination + " itself, but of its keys:\n" + text
+			t.rest = text + "\n"
+		}
+	}
+	t.none += none
+	return t.print(p, o, ops.Page[T]{Items: last.Items})
+}
+
+// printBreaker is the output of get, trip and reset. route is advice, "" for none.
+func (o outputFlag) printBreaker(p *Process, b ops.Breaker, route string, windows ...explain.Limit) error {
 	if o.json() {
-		return p.printJSON(b)
+		return p.printJSON(b.Status)
 	}
 	now := time.Now()
 	r := newRows()
@@ -247,7 +396,11 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, notes breakerNote
 		r.add("next probe", "now, by the first worker that has a job")
 	}
 	if b.State == breaker.Closed && b.Forced != "" {
-		r.add("forced", "closed"+forcedUntil(b, now)+"; end it with: tidegate breaker reset "+b.Name)
+		until := "it is reset"
+		if !b.ForcedUntil.IsZero() {
+			until = explain.At(b.ForcedUntil, now)
+		}
+		r.add("forced", "closed until "+until+"; end it with: tidegate breaker reset "+b.Name)
 		r.addIf("by", b.TrippedBy)
 		r.addIf("reason", b.Reason)
 	}
@@ -255,13 +408,13 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, notes breakerNote
 		r.add("slow start", strconv.Itoa(b.SlowStart)+" calls in flight at most; doubles as they succeed, and stays as it is without calls")
 	}
 	if b.Budget != nil {
-		r.add("left", explain.Budget(b))
+		r.add("left", explain.Budget(b.Status))
 	}
 	if b.Concurrency > 0 {
 		r.add("in flight", fmt.Sprintf("%d of %d calls", b.InFlight, b.Concurrency))
 	}
 	due := ""
-	if explain.RateHolds(b, now) {
+	if explain.RateHolds(b.Status, now) {
 		due = "in " + explain.Duration(b.Rate.Next.Sub(now)) + ", at " + explain.At(b.Rate.Next, now)
 	}
 	declared := slices.ContainsFunc(windows, func(w explain.Limit) bool { return w.Source == explain.Declared })
@@ -293,7 +446,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, notes breakerNote
 	}
 	r.add("failures", strconv.Itoa(b.Failures)+" in a row")
 	if b.Streak > 0 {
-		r.add("in a row", explain.Streak(b))
+		r.add("in a row", explain.Streak(b.Status))
 	}
 	if b.SuggestedRate != "" {
 		r.add("advice", words.Spacing(b.Name, b.SuggestedRate))
@@ -301,12 +454,12 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, notes breakerNote
 	if !b.LastFailure.IsZero() {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
-	r.addIf("advice", notes.route)
-	if alone := notes.alone; alone != nil {
+	r.addIf("advice", route)
+	if alone := b.Alone; alone != nil {
 		r.add("refused alone", explain.Alone(*alone, now)+"; see: tidegate get "+alone.Job)
 	}
 	if b.State != breaker.Closed {
-		r.addIf("cause", explain.Why(b, now))
+		r.addIf("cause", explain.Why(b.Status, now))
 		r.addIf("by", b.TrippedBy)
 		r.addIf("reason", b.Reason)
 		if !b.OpenedAt.IsZero() {

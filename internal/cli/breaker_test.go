@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
@@ -58,7 +60,7 @@ $`)
 	if out := b.run(t, "breaker", "get", "shop").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
-	list := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t))
+	list := decode[ops.Page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t))
 	if len(list.Items) != 1 || list.Items[0].State != breaker.Open || list.Next != "" {
 		t.Errorf("list %+v", list)
 	}
@@ -76,7 +78,7 @@ $`)
 		"breaker     shop\nstate       CLOSED\nslow start  1 calls in flight at most; doubles as they succeed, and stays as it is without calls\nfailures    0 in a row\n", "")
 	b.run(t, "breaker", "reset", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
 
-	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))
+	history := decode[ops.Page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))
 	var states []string
 	for _, e := range history.Items {
 		states = append(states, e.From.String()+">"+e.To.String()+" "+e.Cause+" "+e.By)
@@ -103,8 +105,8 @@ func TestBreakerBadInput(t *testing.T) {
 		{[]string{"reset", "blog"}, 4, `destination "blog" is not known; known are shop`},
 		{[]string{"history", "blog"}, 4, `destination "blog" is not known; known are shop`},
 		{[]string{"get", "blog/alice"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"get", "shop/"}, 2, `"shop/": the key after the slash is missing`},
-		{[]string{"trip", "shop/a b"}, 2, `"shop/a b": a key has 1 to 128 characters: letters, digits and ._:@-, beginning with a letter or digit`},
+		{[]string{"get", "shop/"}, 2, `name "shop/": the key after the slash is missing`},
+		{[]string{"trip", "shop/a b"}, 2, `name "shop/a b": key "a b" is not valid: want 1 to 128 of A-Z, a-z, 0-9 and '._:@-', starting with a letter or digit`},
 		{[]string{"list", "--destination", "blog"}, 4, `destination "blog" is not known; known are shop`},
 		{[]string{"force", "shop", "closed", "--for=-1s"}, 2, `--for must be more than 0, such as 10m; leave it out for "until it is reset"`},
 		{[]string{"force", "blog", "closed"}, 4, `destination "blog" is not known; known are shop`},
@@ -203,8 +205,8 @@ func TestListOfManyKeys(t *testing.T) {
 	if len(lines) != 14 || !strings.HasPrefix(lines[2], "shop/k14 ") || lines[13] != "4 other keys of shop met a limit and can be called; all: -o json" {
 		t.Errorf("printed\n%s", out)
 	}
-	first := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-n", "5", "-o", "json").ok(t))
-	rest := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "--cursor", first.Next, "-o", "json").ok(t))
+	first := decode[ops.Page[breaker.Status]](t, b.run(t, "breaker", "list", "-n", "5", "-o", "json").ok(t))
+	rest := decode[ops.Page[breaker.Status]](t, b.run(t, "breaker", "list", "--cursor", first.Next, "-o", "json").ok(t))
 	if len(first.Items) != 5 || first.Items[1].Name != "shop/k14" || len(rest.Items) != 11 || rest.Next != "" {
 		t.Errorf("pages of %d and %d as JSON, want 16 in all", len(first.Items), len(rest.Items))
 	}
@@ -219,7 +221,7 @@ func TestBreakerIncidents(t *testing.T) {
 	b.run(t, "breaker", "trip", "shop", "--reason", "tea").ok(t)
 	b.run(t, "breaker", "reset", "shop").ok(t)
 	b.run(t, "breaker", "trip", "shop").ok(t)
-	list := decode[page[breaker.Incident]](t, b.run(t, "breaker", "incidents", "shop", "-o", "json").ok(t)).Items
+	list := decode[ops.Page[breaker.Incident]](t, b.run(t, "breaker", "incidents", "shop", "-o", "json").ok(t)).Items
 	if len(list) != 2 || list[0].Reason != "tea" || list[0].EndedBy != breaker.CauseReset || list[0].Ended.IsZero() ||
 		!list[1].Ended.IsZero() || list[1].Cause != breaker.CauseManual || list[0].ID == list[1].ID {
 		t.Errorf("incidents %+v", list)

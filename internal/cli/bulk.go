@@ -14,9 +14,14 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// lineSlack is how much longer than its payload a line may be: path, query,
-// headers and names.
-const lineSlack = 64 << 10
+const (
+	// lineSlack is how much longer than its payload a line may be: path, query,
+	// headers and names.
+	lineSlack = 64 << 10
+	// mostLines and mostBytes bound what is sent to Redis at once.
+	mostLines = 1000
+	mostBytes = 4 << 20
+)
 
 // rejection is a line that was not enqueued.
 type rejection struct {
@@ -31,9 +36,6 @@ type bulkResult struct {
 	Rejected   []rejection `json:"rejected"`
 }
 
-// lines is how many lines were answered.
-func (r *bulkResult) lines() int { return r.Accepted + r.Duplicates + len(r.Rejected) }
-
 // bulk enqueues a file of jobs, one a line.
 type bulk struct {
 	client      *jobs.Client
@@ -43,63 +45,17 @@ type bulk struct {
 	size        int64  // of the file in bytes, 0 if unknown
 	progress    *bar
 
+	result       bulkResult
+	answered     int             // number of the line up to which all are in the result
 	destinations map[string]bool // that accepted jobs are for
 }
 
-// run reads to the end of in. The error says what stopped it earlier; the result
-// counts what was done until then.
-//
-// While one chunk is on its way the next is read and parsed, and chunks follow
-// each other, so that jobs are enqueued in the order of the file. When ctx ends,
-// the chunk on its way is finished.
-func (b *bulk) run(ctx context.Context, in io.Reader) (*bulkResult, error) {
-	result := &bulkResult{Rejected: []rejection{}}
-	defer func() {
-		slices.SortFunc(result.Rejected, func(x, y rejection) int { return cmp.Compare(x.Line, y.Line) })
-	}()
-	stop, cancel := context.WithCancel(ctx)
-	defer cancel()
-	chunks := make(chan *chunk)
-	var readErr error // once chunks is closed
-	// A read from a pipe cannot be interrupted: after a cancel this may outlive
-	// run, but not the process, which is about to end.
-	go func() {
-		defer close(chunks)
-		readErr = b.parse(stop, in, chunks)
-	}()
-	last := 0 // line up to which all have been answered
-	for {
-		select {
-		case c, more := <-chunks:
-			switch {
-			case !more && readErr != nil:
-				return result, &bulkError{text: stopped(result, last, last, readErr.Error())}
-			case !more:
-				return result, nil
-			}
-			done, err := b.send(ctx, c, result)
-			if err != nil {
-				return result, &bulkError{text: stopped(result, done, c.last(), problem(err)), cause: err}
-			}
-			last = done
-		case <-ctx.Done():
-			return result, &bulkError{text: stopped(result, last, last, "interrupted")}
-		}
-	}
-}
-
-// stopped returns how far it came and how to go on: all lines to done are answered,
-// lines after it, up to unknown, may be enqueued.
-func stopped(r *bulkResult, done, unknown int, why string) string {
-	text := fmt.Sprintf("stopped (%s); accepted so far: %s; go on with: tail -n +%d FILE | tidegate enqueue --file -",
-		why, plural(r.Accepted, "job", "jobs"), done+1)
-	switch {
-	case unknown == done+1:
-		text += fmt.Sprintf("; line %d may be enqueued already: it can be repeated safely if it has an id", unknown)
-	case unknown > done:
-		text += fmt.Sprintf("; lines %d to %d may be enqueued already: only those with an id can be repeated safely", done+1, unknown)
-	}
-	return text
+// bulkLine is a line of the file.
+type bulkLine struct {
+	number int
+	spec   *jobs.Spec // nil if the line is empty
+	wrong  error      // why it is not
+	end    int64      // offset in the file
 }
 
 // bulkError is an enqueue of a file that ended early. The cause is what Redis
@@ -112,119 +68,132 @@ type bulkError struct {
 func (e *bulkError) Error() string { return e.text }
 func (e *bulkError) Unwrap() error { return e.cause }
 
+// run reads to the end of in. The error says what stopped it earlier; b.result counts what was done until then.
+//
+// Lines are read and parsed while earlier ones are on their way, which keep the order of the file. When ctx ends, the
+// ones on their way are finished.
+func (b *bulk) run(ctx context.Context, in io.Reader) error {
+	b.result.Rejected, b.destinations = []rejection{}, map[string]bool{}
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := make(chan []bulkLine)
+	var failed error // once parts is closed
+	// A read from a pipe cannot be interrupted: after a cancel this may outlive
+	// run, but not the process, which is about to end.
+	go func() {
+		defer close(parts)
+		failed = b.read(stop, in, parts)
+	}()
+	for {
+		select {
+		case part, more := <-parts:
+			switch {
+			case !more && failed != nil:
+				return b.stopped(b.answered, failed.Error(), nil)
+			case !more:
+				return nil
+			}
+			if err := b.send(ctx, part); err != nil {
+				return b.stopped(part[len(part)-1].number, problem(err), err)
+			}
+		case <-ctx.Done():
+			return b.stopped(b.answered, errInterrupted.Error(), nil)
+		}
+	}
+}
+
 // errInterrupted is returned if the end of the file was not reached.
 var errInterrupted = errors.New("interrupted")
 
-// parse reads lines and passes them on, parsed, until in ends or ctx does.
-func (b *bulk) parse(ctx context.Context, in io.Reader, chunks chan<- *chunk) error {
-	lines := jobjson.NewLines(in, b.maxPayload+lineSlack)
-	c := &chunk{}
-	flush := func() bool {
-		if c.empty() {
-			return true
-		}
-		c.end = lines.Offset()
-		select {
-		case chunks <- c:
-			c = &chunk{}
-			return true
-		case <-ctx.Done():
-			return false
-		}
+// stopped says how far it came and how to go on: lines after the answered ones, up to unknown, may be enqueued.
+func (b *bulk) stopped(unknown int, why string, cause error) error {
+	text := fmt.Sprintf("stopped (%s); accepted so far: %s; go on with: tail -n +%d FILE | tidegate enqueue --file -",
+		why, plural(b.result.Accepted, "job", "jobs"), b.answered+1)
+	switch {
+	case unknown == b.answered+1:
+		text += fmt.Sprintf("; line %d may be enqueued already: it can be repeated safely if it has an id", unknown)
+	case unknown > b.answered:
+		text += fmt.Sprintf("; lines %d to %d may be enqueued already: only those with an id can be repeated safely", b.answered+1, unknown)
 	}
-	for {
-		// What was read goes on its way before more is waited for.
-		if (c.full() || lines.Starved()) && !flush() {
-			return errInterrupted
-		}
-		line, err := lines.Next()
+	return &bulkError{text: text, cause: cause}
+}
+
+// read reads lines and passes them on, parsed, until in ends or ctx does.
+func (b *bulk) read(ctx context.Context, in io.Reader, out chan<- []bulkLine) error {
+	lines := jobjson.NewLines(in, b.maxPayload+lineSlack)
+	var part []bulkLine
+	for size := 0; ; {
+		text, err := lines.Next()
+		line := bulkLine{number: lines.Number(), end: lines.Offset()}
+		failed := err != nil && !errors.Is(err, jobjson.ErrLongLine)
 		switch {
-		case errors.Is(err, io.EOF):
-			if !flush() {
+		case failed:
+		case err != nil:
+			line.wrong = fmt.Errorf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", b.maxPayload+lineSlack, b.maxPayload)
+		case len(text) > 0:
+			line.spec = &jobs.Spec{Destination: b.destination, Batch: b.batch}
+			line.wrong = jobjson.Parse(bytes.Clone(text), line.spec)
+		}
+		if !failed {
+			part = append(part, line)
+			size += len(text)
+		}
+		// What was read goes on its way before more is waited for.
+		if len(part) > 0 && (failed || lines.Starved() || len(part) == mostLines || size >= mostBytes) {
+			select {
+			case out <- part:
+				part, size = nil, 0
+			case <-ctx.Done():
 				return errInterrupted
 			}
-			return nil
-		case errors.Is(err, jobjson.ErrLongLine):
-			c.reject(lines.Number(), fmt.Sprintf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", b.maxPayload+lineSlack, b.maxPayload))
-		case err != nil:
-			flush()
-			return fmt.Errorf("read line %d: %w", lines.Number()+1, err)
-		case len(line) > 0:
-			spec := &jobs.Spec{Destination: b.destination, Batch: b.batch}
-			if err := jobjson.Parse(bytes.Clone(line), spec); err != nil {
-				c.reject(lines.Number(), err.Error())
-			} else {
-				c.add(lines.Number(), spec, len(line))
-			}
-		}
-	}
-}
-
-// send enqueues a chunk and returns the line up to which all are answered.
-func (b *bulk) send(ctx context.Context, c *chunk, result *bulkResult) (done int, err error) {
-	done = c.last()
-	result.Rejected = append(result.Rejected, c.rejected...)
-	// Once begun, it is better finished than left unknown.
-	answers, err := b.client.EnqueueMany(context.WithoutCancel(ctx), c.specs)
-	if b.destinations == nil {
-		b.destinations = map[string]bool{}
-	}
-	for i, a := range answers {
-		if a.Job != nil {
-			b.destinations[a.Job.Destination] = true
 		}
 		switch {
-		case a.Job != nil && a.Job.Duplicate:
-			result.Duplicates++
-		case a.Job != nil:
-			result.Accepted++
-		case a.Err != nil && (err == nil || jobs.Refused(a.Err)):
-			result.Rejected = append(result.Rejected, rejection{Line: c.lines[i], Error: text.OneLine(problem(a.Err))})
-		default:
-			done = min(done, c.lines[i]-1)
+		case errors.Is(err, io.EOF):
+			return nil
+		case failed:
+			return fmt.Errorf("read line %d: %w", lines.Number()+1, err)
 		}
 	}
-	b.progress.show(c.end, b.size, fmt.Sprintf("%d lines", result.lines()))
-	return done, err
 }
 
-// Bounds of what is sent to Redis at once.
-const (
-	chunkJobs  = 4000
-	chunkBytes = 4 << 20
-)
-
-// chunk is a part of a file on its way to Redis.
-type chunk struct {
-	specs    []*jobs.Spec
-	lines    []int // of the specs
-	rejected []rejection
-	size     int   // bytes of the specs' lines
-	end      int64 // offset in the file
-}
-
-func (c *chunk) add(line int, spec *jobs.Spec, size int) {
-	c.specs = append(c.specs, spec)
-	c.lines = append(c.lines, line)
-	c.size += size
-}
-
-func (c *chunk) reject(line int, problem string) {
-	c.rejected = append(c.rejected, rejection{Line: line, Error: text.OneLine(problem)})
-}
-
-func (c *chunk) count() int  { return len(c.specs) + len(c.rejected) }
-func (c *chunk) empty() bool { return c.count() == 0 }
-func (c *chunk) full() bool  { return c.count() >= chunkJobs || c.size >= chunkBytes }
-
-// last is the number of its last line.
-func (c *chunk) last() int {
-	last := 0
-	if n := len(c.lines); n > 0 {
-		last = c.lines[n-1]
+// send enqueues lines and adds them to the result.
+func (b *bulk) send(ctx context.Context, part []bulkLine) error {
+	var specs []*jobs.Spec
+	var numbers []int
+	for _, line := range part {
+		switch {
+		case line.wrong != nil:
+			b.reject(line.number, line.wrong.Error())
+		case line.spec != nil: // else it is empty
+			specs = append(specs, line.spec)
+			numbers = append(numbers, line.number)
+		}
 	}
-	if n := len(c.rejected); n > 0 {
-		last = max(last, c.rejected[n-1].Line)
+	last := part[len(part)-1]
+	done := last.number
+	// Once begun, it is better finished than left unknown.
+	answers, err := b.client.EnqueueMany(context.WithoutCancel(ctx), specs)
+	for i, a := range answers {
+		switch {
+		case a.Job != nil && a.Job.Duplicate:
+			b.result.Duplicates++
+		case a.Job != nil:
+			b.result.Accepted++
+		case a.Err != nil && (err == nil || jobs.Refused(a.Err)):
+			b.reject(numbers[i], problem(a.Err))
+			continue
+		default:
+			done = min(done, numbers[i]-1)
+			continue
+		}
+		b.destinations[a.Job.Destination] = true
 	}
-	return last
+	slices.SortFunc(b.result.Rejected, func(x, y rejection) int { return cmp.Compare(x.Line, y.Line) })
+	b.answered = done
+	b.progress.show(last.end, b.size, fmt.Sprintf("%d lines", done))
+	return err
+}
+
+func (b *bulk) reject(line int, problem string) {
+	b.result.Rejected = append(b.result.Rejected, rejection{Line: line, Error: text.OneLine(problem)})
 }

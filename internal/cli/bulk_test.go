@@ -141,7 +141,7 @@ func TestFileText(t *testing.T) {
 func TestFileKeepsOrder(t *testing.T) {
 	t.Parallel()
 	b := newFileBench(t)
-	const n = 2*chunkJobs + 100
+	const n = 2*mostLines + 100
 	var file strings.Builder
 	var want []string
 	for i := range n {
@@ -267,7 +267,7 @@ func TestFileOfFamilies(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	b := newFileBench(t)
-	const n = chunkJobs + 10
+	const n = mostLines + 10
 	var file strings.Builder
 	file.WriteString("{\"id\":\"parent\",\"destination\":\"stock\",\"payload\":0}\n")
 	for i := range n {

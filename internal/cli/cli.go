@@ -88,17 +88,17 @@ func Run(ctx context.Context, p Process) int {
 	err := p.explainRefusal(ctx, p.run(ctx))
 	lines := errorLines(err)
 	if p.jsonErrors && len(lines) > 0 {
-		p.notify("error", strings.Join(lines, "\n"))
-		return exitStatus(err)
+		lines = []string{strings.Join(lines, "\n")}
 	}
 	for _, line := range lines {
-		fmt.Fprintln(p.Stderr, "tidegate: "+line)
+		p.notify("error", "tidegate: ", line)
 	}
 	return exitStatus(err)
 }
 
 func (p *Process) run(ctx context.Context) error {
 	exited := false
+	var opened *session // for commands that ask for it
 	parser, err := kong.New(&grammar{},
 		kong.Name("tidegate"),
 		kong.Description(description),
@@ -108,6 +108,10 @@ func (p *Process) run(ctx context.Context) error {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(p),
+		kong.BindToProvider(func() (s *session, err error) {
+			opened, err = p.open(ctx)
+			return opened, err
+		}),
 		kong.Vars{"statuses": joinNames(jobs.Statuses)},
 		kong.Vars(demoVars()),
 	)
@@ -121,7 +125,11 @@ func (p *Process) run(ctx context.Context) error {
 	case err != nil:
 		return usageErrorOf(err, p.Args)
 	}
-	return command.Run()
+	err = command.Run()
+	if opened != nil {
+		opened.close()
+	}
+	return err
 }
 
 // details is what --help adds for a command: "== ", its name, and the text.

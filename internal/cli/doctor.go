@@ -17,14 +17,9 @@ type doctorCmd struct {
 }
 
 // Run looks for damage and repairs it.
-func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
-	s, err := p.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (c *doctorCmd) Run(ctx context.Context, p *Process, s *session) error {
 	report, err := doctor.Run(ctx, s.rdb, doctor.Options{
-		Namespace: store.Namespace(s.cfg.RedisNamespace), DryRun: c.DryRun, By: "doctor, " + p.operator(hostname()), Retention: s.cfg.JobRetention,
+		Namespace: store.Namespace(s.cfg.RedisNamespace), DryRun: c.DryRun, By: "doctor, " + p.why("").By, Retention: s.cfg.JobRetention,
 		Family: store.AskParents(s.rdb),
 	})
 	if report == nil || err != nil && len(report.Findings) == 0 {

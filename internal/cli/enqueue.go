@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,8 @@ type enqueueCmd struct {
 	Timeout        string   `placeholder:"5m" help:"With --wait: how long at most; for ever unless given."`
 	File           string   `short:"f" placeholder:"JOBS.jsonl" help:"Enqueue a file, one job a line; - for stdin."`
 	outputFlag
+
+	patience time.Duration // of --timeout; 0: for ever
 }
 
 // Run enqueues.
@@ -60,9 +63,6 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	}
 	spec, err := c.spec(p, cfg)
 	if err != nil {
-		return err
-	}
-	if _, err := c.patience(); err != nil {
 		return err
 	}
 	s, err := p.connect(ctx, cfg)
@@ -82,17 +82,24 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 		r.add("id", job.ID)
 		r.add("destination", job.Destination)
 		r.add("status", string(job.Status))
-		if now := time.Now(); job.Status == jobs.Pending && job.AvailableAt.After(now) {
-			r.add("starts", "in "+explain.Duration(job.AvailableAt.Sub(now))+", at "+explain.At(job.AvailableAt, now))
+		if job.Status == jobs.Pending {
+			r.addComing("starts", &job.AvailableAt)
 		}
-		if now := time.Now(); job.ExpiresAt != nil && job.ExpiresAt.After(now) && !job.Status.Final() {
-			r.add("expires", "in "+explain.Duration(job.ExpiresAt.Sub(now))+", at "+explain.At(*job.ExpiresAt, now))
+		if !job.Status.Final() {
+			r.addComing("expires", job.ExpiresAt)
 		}
 		r.addIf("why", job.LastError)
 		if job.Duplicate {
 			r.add("duplicate", "this id exists already; nothing was enqueued")
 		}
 	})
+}
+
+// addComing adds an instant if it is in the future.
+func (r *rows) addComing(name string, at *time.Time) {
+	if now := time.Now(); at != nil && at.After(now) {
+		r.add(name, "in "+explain.Duration(at.Sub(now))+", at "+explain.At(*at, now))
+	}
 }
 
 // spec makes a checked job of the flags. The error names all that is wrong.
@@ -266,16 +273,25 @@ func wholeSeconds(s string) (int, error) {
 	return int(d / time.Second), err
 }
 
-// file enqueues the jobs of a file.
-func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
-	if c.Key != "" || c.Payload != "{}" || c.Path != "" || c.Query != "" || len(c.Header) > 0 || c.ID != "" || c.At != "" ||
-		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Cost != nil || c.Priority != "" || c.Retry != "" ||
-		c.Encoding != "" || len(c.Form)+len(c.FilePart) > 0 || c.Method != "" || c.CallTimeout != "" || c.Wait || c.Timeout != "" {
+// Validate checks flags that do not go together.
+func (c *enqueueCmd) Validate() (err error) {
+	if c.patience, err = c.longest(); err != nil || c.File == "" {
+		return err
+	}
+	alone := enqueueCmd{File: c.File, Destination: c.Destination, Batch: c.Batch, Payload: "{}", outputFlag: c.outputFlag}
+	if !reflect.DeepEqual(*c, alone) {
 		return inputErrorf("with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines")
 	}
-	if c.Batch != "" && !jobs.ValidName(c.Batch) {
-		return inputErrorf("--batch: %w", badBatch(c.Batch))
+	if c.Batch != "" {
+		if err := checkBatch(c.Batch); err != nil {
+			return inputErrorf("--batch: %w", err)
+		}
 	}
+	return nil
+}
+
+// file enqueues the jobs of a file.
+func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	cfg, err := p.loadConfig()
 	if err != nil {
 		return err
@@ -304,15 +320,15 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 
 	started := time.Now()
 	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, size: size, progress: p.newBar("enqueueing")}
-	result, err := b.run(ctx, in)
+	err = b.run(ctx, in)
 	b.progress.end()
 	for _, destination := range slices.Sorted(maps.Keys(b.destinations)) {
 		s.warnUnserved(ctx, p, destination, false)
 	}
-	if printErr := c.printResult(p, result, time.Since(started)); printErr != nil {
+	if printErr := c.printResult(p, &b.result, time.Since(started)); printErr != nil {
 		return errors.Join(err, printErr)
 	}
-	switch n := len(result.Rejected); {
+	switch n := len(b.result.Rejected); {
 	case err != nil:
 		return err
 	case n > 0:
@@ -320,9 +336,6 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	}
 	return nil
 }
-
-// mostRejections is how many bad lines the text output shows.
-const mostRejections = 20
 
 func (c *enqueueCmd) printResult(p *Process, r *bulkResult, took time.Duration) error {
 	if c.json() {
@@ -334,19 +347,12 @@ func (c *enqueueCmd) printResult(p *Process, r *bulkResult, took time.Duration) 
 		fmt.Fprintf(&b, ", %d whose id existed already", r.Duplicates)
 	}
 	fmt.Fprintf(&b, ", rejected %s, in %s\n", plural(len(r.Rejected), "line", "lines"), took.Round(time.Millisecond))
+	lines := make([]string, len(r.Rejected))
 	for i, bad := range r.Rejected {
-		if i == mostRejections {
-			fmt.Fprintf(&b, "… and %d more; -o json shows all\n", len(r.Rejected)-i)
-			break
-		}
-		fmt.Fprintf(&b, "line %d: %s\n", bad.Line, bad.Error)
+		lines[i] = fmt.Sprintf("line %d: %s", bad.Line, bad.Error)
+	}
+	for _, line := range firstLines(lines) {
+		b.WriteString(line + "\n")
 	}
 	return p.write([]byte(b.String()))
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }

@@ -38,23 +38,53 @@ func inputErrorf(format string, args ...any) error {
 	return &inputError{fmt.Errorf(format, args...)}
 }
 
-// notFoundError is about something that is not there.
+// notFoundError is about something that does not exist.
 type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }
+
+// noJob is the error of an id without a job; other errors stay.
+func noJob(id string, err error) error {
+	if errors.Is(err, jobs.ErrNotFound) {
+		return &notFoundError{fmt.Sprintf("no job has the id %q; it never existed, or its retention has ended", clip(id, 140))}
+	}
+	return err
+}
+
+// noDestination is the error of a named destination that is not known; other errors stay.
+func noDestination(err error) error {
+	unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err)
+	switch {
+	case !ok:
+		return err
+	case len(unknown.Known) == 0:
+		return &notFoundError{fmt.Sprintf("destination %q is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too", unknown.Name)}
+	}
+	return &notFoundError{unknown.Error()}
+}
+
+// checkDestination refuses names that a destination cannot have.
+func checkDestination(name string) error {
+	if !jobs.ValidDestination(name) {
+		return inputErrorf("%q cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", clip(name, 80))
+	}
+	return nil
+}
 
 // refusedError lists the jobs that nothing was done to, and why.
 type refusedError struct{ lines []string }
 
 func (e *refusedError) Error() string { return strings.Join(e.lines, "; ") }
 
-// shown are the lines to print: the first ones if there are many.
-func (e *refusedError) shown() []string {
-	if len(e.lines) <= mostRejections {
-		return e.lines
+// mostShownLines is how many lines about jobs the text output shows.
+const mostShownLines = 20
+
+// firstLines returns the first of many lines, and how many more there are.
+func firstLines(lines []string) []string {
+	if len(lines) <= mostShownLines {
+		return lines
 	}
-	more := fmt.Sprintf("… and %d more; -o json shows all", len(e.lines)-mostRejections)
-	return append(slices.Clone(e.lines[:mostRejections]), more)
+	return append(slices.Clone(lines[:mostShownLines]), fmt.Sprintf("… and %d more; -o json shows all", len(lines)-mostShownLines))
 }
 
 // exitStatus translates what a command returned.
@@ -94,7 +124,7 @@ func errorLines(err error) []string {
 		}
 		return lines
 	case errors.As(err, &refused):
-		return refused.shown()
+		return firstLines(refused.lines)
 	}
 	shown := problem(err)
 	if exitStatus(err) == exitFailed {
@@ -148,6 +178,9 @@ func redisTrouble(err error) bool {
 // usageErrorOf makes one line of kong's error, with the command whose help to
 // read.
 func usageErrorOf(err error, args []string) error {
+	if input, ok := errors.AsType[*inputError](err); ok { // of a command's Validate
+		return input
+	}
 	path, text := "tidegate", err.Error()
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {

@@ -63,7 +63,7 @@ func TestReasonsOfPauses(t *testing.T) {
 	b.enqueue(t, "", "a", "b")
 	b.run(t, "pause", "a", "--reason", "wrong file").ok(t)
 	b.run(t, "queue", "pause", "shop", "--reason", "maintenance of theirs").ok(t)
-	me := operator(t)
+	me := operator()
 	if got, want := b.waits(t, "a"), "paused by "+me+" (wrong file) until it is resumed"; got != want {
 		t.Errorf("a paused job waits %q, want %q", got, want)
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -19,48 +19,53 @@ type getCmd struct {
 	outputFlag
 }
 
-// jobDocument is a job in JSON, with the reason why it waits (null if it does not).
-type jobDocument struct {
-	*jobs.Job
-	Waiting *explain.Waiting `json:"waiting"`
+// Run shows a job.
+func (c *getCmd) Run(ctx context.Context, p *Process, s *session) error {
+	job, err := s.Job(ctx, c.ID)
+	if err != nil {
+		return noJob(c.ID, err)
+	}
+	return c.show(p, job, func(r *rows) { r.addJob(job, time.Now()) })
 }
 
-// Run shows a job.
-func (c *getCmd) Run(ctx context.Context, p *Process) error {
-	s, err := p.open(ctx)
+type historyCmd struct {
+	ID string `arg:"" name:"id" help:"Id of the job."`
+	outputFlag
+}
+
+// Run shows what happened to a job.
+func (c *historyCmd) Run(ctx context.Context, p *Process, s *session) error {
+	entries, err := s.History(ctx, c.ID)
 	if err != nil {
-		return err
+		return noJob(c.ID, err)
 	}
-	defer s.close()
-	job, err := s.client.Get(ctx, c.ID)
-	if errors.Is(err, jobs.ErrNotFound) {
-		return &notFoundError{noJob(c.ID)}
+	if c.json() {
+		return p.printJSON(ops.Page[jobs.HistoryEntry]{Items: entries.Items})
 	}
-	if err != nil {
-		return fmt.Errorf("get: %w", err)
+	r := newRows()
+	r.add("VERSION", "AT", "STATUS", "EVENT", "BY", "DETAIL")
+	now, last := time.Now(), 0
+	for _, e := range entries.Items {
+		if e.Version > last+1 {
+			r.add("…", "", "", "", "", plural(e.Version-last-1, "entry", "entries")+" not kept")
+		}
+		last = e.Version
+		r.add(strconv.Itoa(e.Version), explain.At(e.At, now), string(e.Status), e.Event, dash(e.By), clip(e.Detail, mostShown))
 	}
-	explainer := explain.New(s.rdb, s.client)
-	waiting, err := explainer.Waiting(ctx, job)
-	if err == nil {
-		err = explainer.Place(ctx, job, waiting)
-	}
-	if err != nil {
-		return fmt.Errorf("get: %w", err)
-	}
-	return c.show(p, jobDocument{Job: job, Waiting: waiting}, func(r *rows) { r.addJob(job, waiting, time.Now()) })
+	return r.print(p)
 }
 
 // mostShown bounds payloads and answers in the text output, in characters.
 const mostShown = 300
 
 // addJob appends all about a job.
-func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
+func (r *rows) addJob(j ops.Job, now time.Time) {
 	r.add("id", j.ID)
 	r.add("destination", j.Destination)
 	r.addIf("key", j.Key)
 	r.add("status", string(j.Status))
-	if waiting != nil {
-		r.add("waits", waiting.Text)
+	if j.Waiting != nil {
+		r.add("waits", j.Waiting.Text)
 	}
 	if j.Priority != jobs.PriorityDefault {
 		r.add("priority", string(j.Priority))
@@ -73,9 +78,11 @@ func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
 	}
 	r.addIf("started", ago(j.StartedAt, now))
 	if j.ExpiresAt != nil && !j.Status.Final() {
-		r.add("expires", expiry(j, now))
+		r.add("expires", expiry(j.Job, now))
 	}
-	r.addIf(endWord(j.Status), ago(j.EndedAt, now))
+	if j.Status.Final() {
+		r.addIf(string(j.Status), ago(j.EndedAt, now))
+	}
 	r.addIf("worker", j.Worker)
 	if j.Retry != nil {
 		r.add("retries", fmt.Sprintf("%d of %d", j.Attempt, j.Retry.MaxRetries))
@@ -122,14 +129,6 @@ func expiry(j *jobs.Job, now time.Time) string {
 		return at + " (passed, but a call that has begun may finish)"
 	}
 	return at + " (passed: it will not start)"
-}
-
-// endWord names the instant of a job's end.
-func endWord(s jobs.Status) string {
-	if s.Final() {
-		return string(s)
-	}
-	return "ended"
 }
 
 // ago is an instant with how long it is past; "" for none.

@@ -5,13 +5,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // history reads a job's.
 func (b *bench) history(t *testing.T, id string) []jobs.HistoryEntry {
 	t.Helper()
-	doc := decode[page[jobs.HistoryEntry]](t, b.run(t, "history", id, "-o", "json").ok(t))
+	doc := decode[ops.Page[jobs.HistoryEntry]](t, b.run(t, "history", id, "-o", "json").ok(t))
 	if doc.Next != "" {
 		t.Errorf("next %q of a history, want none", doc.Next)
 	}
@@ -25,8 +27,8 @@ func TestHistory(t *testing.T) {
 	b.run(t, "pause", "a", "--reason", "tea\x1b[2J time").ok(t)
 	b.run(t, "resume", "a").ok(t)
 	b.run(t, "cancel", "a").ok(t)
-	by := regexp.QuoteMeta(operator(t))
-	space := strings.Repeat(" ", len(operator(t))-1)
+	by := regexp.QuoteMeta(operator())
+	space := strings.Repeat(" ", len(operator())-1)
 	want := regexp.MustCompile(`^VERSION  AT +STATUS     EVENT      BY` + space[1:] + `  DETAIL
 1        ([0-9-]+ )?[0-9:]{8}  pending    created    -
 2        ([0-9-]+ )?[0-9:]{8}  paused     paused     ` + by + `  tea\[2J time

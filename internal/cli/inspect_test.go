@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -153,7 +155,7 @@ func TestList(t *testing.T) {
 		if strings.Contains(out, "payload") {
 			t.Fatalf("a list shows payloads: %s", out)
 		}
-		doc := decode[page[jobs.Job]](t, out)
+		doc := decode[ops.Page[document]](t, out)
 		for _, j := range doc.Items {
 			ids = append(ids, j.ID)
 		}

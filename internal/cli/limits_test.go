@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
 )
@@ -64,11 +66,11 @@ declared +900 per month of UTC; used 1 of 900; resets in [0-9hdms]+\nfailures`)
 	if out := b.run(t, "breaker", "get", "shop/alice").ok(t); strings.Contains(out, "\ndeclared") || strings.Contains(out, "\nannounced") {
 		t.Errorf("the breaker of the key:\n%s", out)
 	}
-	all := decode[page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "-n", "1", "-o", "json").ok(t))
+	all := decode[ops.Page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "-n", "1", "-o", "json").ok(t))
 	if len(all.Items) != 1 || all.Items[0].Name != "shop" || all.Items[0].Declared[0].Used != 1 || all.Next == "" {
 		t.Errorf("first page %+v", all)
 	}
-	all = decode[page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "--cursor", all.Next, "-o", "json").ok(t))
+	all = decode[ops.Page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "--cursor", all.Next, "-o", "json").ok(t))
 	if len(all.Items) != 1 || all.Items[0].Name != "shop/alice" || all.Items[0].Announced[0].Remaining != 1 {
 		t.Errorf("second page %+v", all)
 	}
@@ -125,7 +127,7 @@ func TestLimitsOfManyKeys(t *testing.T) {
 	if got, want := names("--destination", "shop", "-n", "2"), "NAME shop k25 k26 3 other limited keys; all: -o json"; !strings.HasPrefix(got, "NAME shop k25 k26 ") || !strings.Contains(got, "3 other limited keys; all: -o json") {
 		t.Errorf("printed\n%s\nwant\n%s", got, want)
 	}
-	if n := len(decode[page[breaker.Limits]](t, b.run(t, "limits", "-o", "json").ok(t)).Items); n != 31 {
+	if n := len(decode[ops.Page[breaker.Limits]](t, b.run(t, "limits", "-o", "json").ok(t)).Items); n != 31 {
 		t.Errorf("%d as JSON", n)
 	}
 }
@@ -141,10 +143,10 @@ func TestLimitsBadInput(t *testing.T) {
 		{"blog", 4, `destination "blog" is not known; known are shop`},
 		{"forget blog", 4, `destination "blog" is not known; known are shop`},
 		{"--destination blog", 4, `destination "blog" is not known; known are shop`},
-		{"shop/", 2, `"shop/": the key after the slash is missing`},
+		{"shop/", 2, `name "shop/": the key after the slash is missing`},
 		{"shop --destination shop", 2, "give a name, or --destination and --cursor, not both"},
 		{"--limit 0", 2, "--limit must be from 1 to 1000"},
-		{"--cursor x/y", 2, "--cursor: " + breaker.ErrInvalidCursor.Error()},
+		{"--cursor x/y", 2, "--cursor is for pages of JSON; add -o json"},
 	} {
 		t.Run(row.args, func(t *testing.T) {
 			t.Parallel()

@@ -2,12 +2,17 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // outputFlag is part of every command that prints data.
@@ -17,24 +22,25 @@ type outputFlag struct {
 
 func (o outputFlag) json() bool { return o.Output == "json" }
 
-// page is the form of lists in JSON.
-type page[T any] struct {
-	Items []T    `json:"items"`
-	Next  string `json:"next"`
-}
-
 // printJSON writes one JSON document: indented on a terminal, else on one line.
 func (p *Process) printJSON(doc any) error {
+	b, err := encode(doc, isTerminal(p.Stdout))
+	if err != nil {
+		return fmt.Errorf("encode the output: %w", err)
+	}
+	return p.write(b)
+}
+
+// encode encodes a JSON document without control characters.
+func encode(doc any, indent bool) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if isTerminal(p.Stdout) {
+	if indent {
 		enc.SetIndent("", "  ")
 	}
-	if err := enc.Encode(doc); err != nil {
-		return fmt.Errorf("encode the output: %w", err)
-	}
-	return p.write(text.JSON(b.Bytes()))
+	err := enc.Encode(doc)
+	return text.JSON(b.Bytes()), err
 }
 
 // show writes a document as JSON, or for people the rows that fill adds.
@@ -55,6 +61,31 @@ func (o outputFlag) say(p *Process, doc any, format string, args ...any) error {
 	return p.write(fmt.Appendf(nil, format, args...))
 }
 
+// table prints lists for people: a line of column heads and one for each item.
+type table[T any] struct {
+	none string   // in place of a table without items
+	head []string // of the columns
+	row  func(item T) []string
+	rest string // lines after the table
+}
+
+// print writes a page as JSON, or for people its table.
+func (t table[T]) print(p *Process, o outputFlag, page ops.Page[T]) error {
+	switch {
+	case o.json():
+		return p.printJSON(page)
+	case len(page.Items) == 0 && t.none != "":
+		return p.write([]byte(t.none + "\n"))
+	}
+	r := newRows()
+	r.add(t.head...)
+	for _, item := range page.Items {
+		r.add(t.row(item)...)
+	}
+	r.rest = t.rest
+	return r.print(p)
+}
+
 // write writes to stdout.
 func (p *Process) write(b []byte) error {
 	if _, err := p.Stdout.Write(b); err != nil {
@@ -63,31 +94,22 @@ func (p *Process) write(b []byte) error {
 	return nil
 }
 
-// warn writes a line to stderr that stops nothing.
+// warn writes a line to stderr about what stops nothing.
 func (p *Process) warn(problem string) {
-	if p.jsonErrors {
-		p.notify("warning", text.OneLine(problem))
-		return
-	}
-	fmt.Fprintln(p.Stderr, "tidegate: warning: "+text.OneLine(problem))
+	p.notify("warning", "tidegate: warning: ", text.OneLine(problem))
 }
 
-// note writes a line to stderr that says what goes on.
-func (p *Process) note(line string) {
-	if p.jsonErrors {
-		p.notify("note", text.OneLine(line))
+// note writes a line to stderr about what goes on.
+func (p *Process) note(line string) { p.notify("note", "", text.OneLine(line)) }
+
+// notify writes a line to stderr: a prefix and the text, or a JSON document of one field.
+func (p *Process) notify(field, prefix, line string) {
+	if !p.jsonErrors {
+		fmt.Fprintln(p.Stderr, prefix+line)
 		return
 	}
-	fmt.Fprintln(p.Stderr, text.OneLine(line))
-}
-
-// notify writes a JSON document of one field to stderr, on one line.
-func (p *Process) notify(field, value string) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(map[string]string{field: value}); err == nil { // texts always are
-		_, _ = p.Stderr.Write(text.JSON(b.Bytes()))
+	if b, err := encode(map[string]string{field: line}, false); err == nil { // texts always are
+		_, _ = p.Stderr.Write(b)
 	}
 }
 
@@ -113,8 +135,9 @@ func asksForJSON(args []string) bool {
 
 // rows collects name and value pairs, or the lines of a table.
 type rows struct {
-	b   bytes.Buffer
-	tab *tabwriter.Writer
+	b    bytes.Buffer
+	tab  *tabwriter.Writer
+	rest string // lines after them
 }
 
 func newRows() *rows {
@@ -123,7 +146,7 @@ func newRows() *rows {
 	return r
 }
 
-// add appends a line; what comes from outside is cleaned.
+// add appends a line; text from outside is cleaned.
 func (r *rows) add(cells ...string) {
 	for i, c := range cells {
 		cells[i] = text.OneLine(c)
@@ -138,29 +161,50 @@ func (r *rows) addIf(name, value string) {
 	}
 }
 
-// bytes returns what was added, aligned and without spaces at the ends of lines.
-func (r *rows) bytes() ([]byte, error) {
+// print writes the lines, aligned and without spaces at their ends.
+func (r *rows) print(p *Process) error {
 	if err := r.tab.Flush(); err != nil {
-		return nil, fmt.Errorf("lay the output out: %w", err)
+		return fmt.Errorf("lay the output out: %w", err)
 	}
 	var out bytes.Buffer
 	for line := range bytes.Lines(r.b.Bytes()) {
 		out.Write(bytes.TrimRight(line, " \n"))
 		out.WriteByte('\n')
 	}
-	return out.Bytes(), nil
-}
-
-func (r *rows) print(p *Process) error { return r.printWith(p, "") }
-
-// printWith prints the rows, and the lines after them.
-func (r *rows) printWith(p *Process, lines string) error {
-	b, err := r.bytes()
-	if err != nil {
-		return err
-	}
-	return p.write(append(b, lines...))
+	out.WriteString(r.rest)
+	return p.write(out.Bytes())
 }
 
 // clip shortens a text from elsewhere to one line of n characters.
 func clip(s string, n int) string { return text.Cut(text.OneLine(s), n) }
+
+// dash is a text, or "-" for an empty cell of a table.
+func dash(s string) string { return cmp.Or(s, "-") }
+
+// plural counts things.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// joinNames lists statuses and the like in a text.
+func joinNames[T ~string](names []T) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// countsOf lists the statuses that jobs have, with how many: "2 failed, 1 expired".
+func countsOf(counts map[jobs.Status]int, leaveOut ...jobs.Status) (texts, statuses []string) {
+	for _, status := range jobs.Statuses {
+		if n := counts[status]; n > 0 && !slices.Contains(leaveOut, status) {
+			texts = append(texts, fmt.Sprintf("%d %s", n, status))
+			statuses = append(statuses, string(status))
+		}
+	}
+	return texts, statuses
+}

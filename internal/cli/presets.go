@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/presets"
 )
 
@@ -28,17 +29,15 @@ type presetItem struct {
 
 // Run lists the presets.
 func (c *presetsListCmd) Run(p *Process) error {
-	items := []presetItem{}
+	var items []presetItem
 	for _, name := range presets.Names() {
 		preset, _ := presets.Get(name)
 		items = append(items, presetItem{name, preset.Title, preset.Settings["URL"], preset.Date})
 	}
-	return c.show(p, page[presetItem]{Items: items}, func(r *rows) {
-		r.add("NAME", "API", "URL", "READ")
-		for _, item := range items {
-			r.add(item.Name, item.Title, item.URL, item.Date)
-		}
-	})
+	return table[presetItem]{
+		head: []string{"NAME", "API", "URL", "READ"},
+		row:  func(i presetItem) []string { return []string{i.Name, i.Title, i.URL, i.Date} },
+	}.print(p, c.outputFlag, ops.Page[presetItem]{Items: items})
 }
 
 type presetsShowCmd struct {
@@ -56,10 +55,10 @@ func (c *presetsShowCmd) Run(p *Process) error {
 		}
 		return &notFoundError{"there is no preset " + clip(c.Name, 40) + hint}
 	}
-	return c.show(p, preset, func(r *rows) { showPreset(r, preset) })
+	return c.show(p, preset, func(r *rows) { r.addPreset(preset) })
 }
 
-func showPreset(r *rows, preset *presets.Preset) {
+func (r *rows) addPreset(preset *presets.Preset) {
 	r.add("name", preset.Name)
 	r.add("API", preset.Title)
 	for _, url := range preset.Source {
@@ -83,13 +82,11 @@ func showPreset(r *rows, preset *presets.Preset) {
 	section("Answers:")
 	for i, rule := range preset.Answers {
 		r.add("  "+strconv.Itoa(i+1)+"  when", rule.When)
-		r.add("     then", rule.Then)
-		r.addIf("     wait", rule.Wait)
-		r.addIf("     until", rule.Until)
-		r.addIf("     scope", rule.Scope)
-		r.addIf("     cost", rule.Cost)
-		r.addIf("     output", rule.Output)
-		r.addIf("     reason", rule.Reason)
+		for _, part := range [][2]string{
+			{"then", rule.Then}, {"wait", rule.Wait}, {"until", rule.Until}, {"scope", rule.Scope}, {"cost", rule.Cost}, {"output", rule.Output}, {"reason", rule.Reason},
+		} {
+			r.addIf("     "+part[0], part[1])
+		}
 	}
 	section("Documented responses:")
 	for _, e := range preset.Examples {

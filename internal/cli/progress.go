@@ -3,11 +3,18 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/jobs"
+	"golang.org/x/term"
 )
+
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
 
 // bar is a line of progress on stderr, which is drawn over. A nil one shows nothing.
 type bar struct {
@@ -51,16 +58,4 @@ func (b *bar) end() {
 	if b != nil {
 		fmt.Fprint(b.out, eraseBar)
 	}
-}
-
-// showBatch shows the state of a batch.
-func (b *bar) showBatch(s *jobs.BatchStatus) {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d of %d", endedOf(s), s.Total)
-	for _, status := range jobs.Statuses {
-		if n := s.Counts[status]; n > 0 && status != jobs.Completed {
-			fmt.Fprintf(&text, ", %d %s", n, status)
-		}
-	}
-	b.show(int64(endedOf(s)), int64(s.Total), text.String())
 }

@@ -7,17 +7,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/user"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -29,12 +31,13 @@ const defaultPatience = 2 * time.Second
 
 // session is what commands have that look at jobs and breakers, or change them.
 type session struct {
-	cfg      *config.Config
-	rdb      redis.UniversalClient
-	client   *jobs.Client
-	breakers breaker.Namespace
-	traced   *app.Tracing // nil unless it is wanted
-	closer   io.Closer
+	*ops.System
+
+	cfg    *config.Config
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	traced *app.Tracing // nil unless it is wanted
+	closer io.Closer
 }
 
 // loadConfig reads the configuration and prints its warnings, except the ones that do
@@ -65,7 +68,7 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 	if err != nil {
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
-	s := &session{cfg: cfg, rdb: rdb, breakers: breaker.Namespace(cfg.RedisNamespace), closer: closer}
+	s := &session{cfg: cfg, rdb: rdb, closer: closer}
 	if err := redisconn.Wait(ctx, rdb, quiet, cmp.Or(p.patience, defaultPatience)); err != nil {
 		return nil, errors.Join(err, closer.Close())
 	}
@@ -76,6 +79,7 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 		s.traced.Stop(defaultPatience)
 		return nil, errors.Join(err, closer.Close())
 	}
+	s.System = ops.New(ops.Options{Redis: rdb, Client: s.client})
 	return s, nil
 }
 
@@ -121,16 +125,28 @@ func (p *Process) env(name string) string {
 	return ""
 }
 
-// operator returns user@host of the command's user.
-func (p *Process) operator(host string) string {
+// why returns the operator that acts, user@host of the command's user, and the reason.
+func (p *Process) why(reason string) ops.Why {
 	name := p.env("USER")
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
-	if name == "" {
-		name = "unknown"
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
 	}
-	return text.OneLine(name) + "@" + text.OneLine(host)
+	by := text.OneLine(cmp.Or(name, "unknown")) + "@" + text.OneLine(cmp.Or(host, "unknown"))
+	return ops.Why{By: by, Reason: reason}
+}
+
+// maxReason is the longest reason, in characters: what breaker.Trip accepts.
+const maxReason = 500
+
+func checkReason(reason string) error {
+	if utf8.RuneCountInString(reason) > maxReason {
+		return inputErrorf("--reason has more than %d characters", maxReason)
+	}
+	return nil
 }
 
 // warnHandler prints warnings of our libraries as the command's own.

@@ -2,14 +2,13 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -18,95 +17,60 @@ type statsCmd struct {
 	outputFlag
 }
 
-// destinationStats is a destination in JSON, with its breaker as "breaker get"
-// prints it.
-type destinationStats struct {
-	jobs.DestinationStats
-	Breaker breaker.Status `json:"breaker"`
-	// Unreachable is set while no worker reaches it.
-	Unreachable *jobs.UnreachableInfo `json:"unreachable,omitempty"`
-}
-
-// unreachable words since when no worker reaches it and why; "" if one does.
-func (d destinationStats) unreachable(now time.Time) string {
-	if d.Unreachable == nil {
-		return ""
+// Validate checks the name.
+func (c *statsCmd) Validate() error {
+	if c.Destination == "" {
+		return nil
 	}
-	return "UNREACHABLE: " + explain.NotReached(*d.Unreachable, d.Backlog-d.Counts[jobs.Running], now)
+	if err := checkDestination(c.Destination); err != nil {
+		return inputErrorf("--destination: %w", err)
+	}
+	return nil
 }
 
 // Run shows figures of the destinations.
-func (c *statsCmd) Run(ctx context.Context, p *Process) error {
-	if c.Destination != "" && !jobs.ValidDestination(c.Destination) {
-		return inputErrorf("--destination: %w", badDestination(c.Destination))
-	}
-	s, err := p.open(ctx)
+func (c *statsCmd) Run(ctx context.Context, p *Process, s *session) error {
+	found, err := s.Stats(ctx, c.Destination)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	found, err := s.client.Stats(ctx, c.Destination)
-	if err != nil {
-		return fmt.Errorf("stats: %w", err)
-	}
-	out := page[destinationStats]{Items: make([]destinationStats, len(found))}
-	for i, d := range found {
-		out.Items[i].DestinationStats = d
-		if out.Items[i].Breaker, err = s.breakers.Get(ctx, s.rdb, d.Destination); err != nil {
-			return fmt.Errorf("stats: %w", err)
-		}
-	}
-	workers, err := s.client.Workers(ctx)
-	if err != nil {
-		return fmt.Errorf("stats: %w", err)
-	}
-	for i := range out.Items {
-		if u, all := workers.Unreached(out.Items[i].Destination); all {
-			out.Items[i].Unreachable = &u
-			p.warn(out.Items[i].Destination + " is unreachable: " + explain.NotReached(u, 0, time.Now()))
+	for _, d := range found {
+		if d.Unreachable != nil {
+			p.warn(d.Destination + " is unreachable: " + explain.NotReached(*d.Unreachable, 0, time.Now()))
 		}
 	}
 	differ, err := s.client.Disagreements(ctx)
 	if err != nil {
-		return fmt.Errorf("stats: %w", err)
+		return err
 	}
 	for _, d := range differ {
 		if c.Destination == "" || d.Destination == "" || d.Destination == c.Destination {
 			p.warn(d.Problem)
 		}
 	}
-	if c.json() {
-		return p.printJSON(out)
-	}
 	now, err := s.client.Now(ctx)
 	if err != nil {
-		return fmt.Errorf("stats: %w", err)
+		return err
 	}
-	return printStats(p, out.Items, now.Local())
+	return statsTable(found, now.Local()).print(p, c.outputFlag, ops.Page[ops.Stats]{Items: found})
 }
 
-// printStats writes a table with a line for each destination.
-func printStats(p *Process, items []destinationStats, now time.Time) error {
-	if len(items) == 0 {
-		return p.write([]byte("no destination is known; start one with: tidegate worker\n"))
-	}
+// statsTable has columns for the statuses that jobs have.
+func statsTable(items []ops.Stats, now time.Time) table[ops.Stats] {
+	t := table[ops.Stats]{none: noneKnown, head: []string{"DESTINATION", "BREAKER", "QUEUE", "WORKER SEEN", "BACKLOG", "OLDEST"}}
 	var shown []jobs.Status
 	for _, status := range jobs.Statuses {
-		if slices.ContainsFunc(items, func(d destinationStats) bool { return d.Counts[status] > 0 }) {
+		if slices.ContainsFunc(items, func(d ops.Stats) bool { return d.Counts[status] > 0 }) {
 			shown = append(shown, status)
+			t.head = append(t.head, strings.ToUpper(string(status)))
 		}
 	}
-	r := newRows()
-	head := []string{"DESTINATION", "BREAKER", "QUEUE", "WORKER SEEN", "BACKLOG", "OLDEST"}
-	for _, status := range shown {
-		head = append(head, strings.ToUpper(string(status)))
-	}
-	failed := slices.ContainsFunc(items, func(d destinationStats) bool { return d.FailedRecently > 0 })
+	failed := slices.ContainsFunc(items, func(d ops.Stats) bool { return d.FailedRecently > 0 })
 	if failed {
-		head = append(head, "FAILED 15M")
+		t.head = append(t.head, "FAILED 15M")
 	}
-	r.add(append(head, "DETAIL")...)
-	for _, d := range items {
+	t.head = append(t.head, "DETAIL")
+	t.row = func(d ops.Stats) []string {
 		queue, seen, oldest := "open", "never", "-"
 		if d.Paused {
 			queue = "paused"
@@ -117,28 +81,24 @@ func printStats(p *Process, items []destinationStats, now time.Time) error {
 		if d.OldestPendingAt != nil {
 			oldest = explain.Duration(time.Duration(d.OldestPendingAge * float64(time.Second)))
 		}
-		line := []string{d.Destination, d.Breaker.State.String(), queue, seen, strconv.Itoa(d.Backlog), oldest}
+		cells := []string{d.Destination, d.Breaker.State.String(), queue, seen, strconv.Itoa(d.Backlog), oldest}
 		for _, status := range shown {
-			line = append(line, strconv.Itoa(d.Counts[status]))
+			cells = append(cells, strconv.Itoa(d.Counts[status]))
 		}
 		if failed {
-			line = append(line, strconv.Itoa(d.FailedRecently))
+			cells = append(cells, strconv.Itoa(d.FailedRecently))
 		}
 		var details []string
-		for _, text := range []string{d.unreachable(now), pauseDetail(d.Pause), breakerDetail(d.Breaker, now)} {
-			if text != "" {
-				details = append(details, text)
-			}
+		if u := d.Unreachable; u != nil {
+			details = append(details, "UNREACHABLE: "+explain.NotReached(*u, d.Backlog-d.Counts[jobs.Running], now))
 		}
-		r.add(append(line, strings.Join(details, "; "))...)
+		if d.Pause != nil {
+			details = append(details, d.Pause.String())
+		}
+		if next := ops.Next(d.Breaker, now); next != "" {
+			details = append(details, next)
+		}
+		return append(cells, strings.Join(details, "; "))
 	}
-	return r.print(p)
-}
-
-// pauseDetail returns by whom and why a destination is paused, or "" if it is not.
-func pauseDetail(p *jobs.Pause) string {
-	if p == nil {
-		return ""
-	}
-	return p.String()
+	return t
 }

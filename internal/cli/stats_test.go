@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -44,7 +46,7 @@ $`)
 		t.Errorf("printed\n%s", out)
 	}
 
-	doc := decode[page[destinationStats]](t, b.run(t, "stats", "-o", "json").ok(t))
+	doc := decode[ops.Page[ops.Stats]](t, b.run(t, "stats", "-o", "json").ok(t))
 	if len(doc.Items) != 2 || doc.Next != "" {
 		t.Fatalf("document %+v", doc)
 	}

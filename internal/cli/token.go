@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/internal/tokens"
 )
@@ -132,21 +133,17 @@ func (c *tokenListCmd) Run(p *Process) error {
 	for i, e := range entries {
 		items[i] = listedToken{e.ID(), e, e.Expired(now)}
 	}
-	doc := page[listedToken]{Items: items}
-	if len(items) == 0 {
-		return c.say(p, doc, "there are no tokens; make one with: tidegate token new\n")
-	}
-	return c.show(p, doc, func(r *rows) {
-		r.add("ID", "NAME", "SCOPES", "CREATED", "EXPIRES")
-		for _, item := range items {
-			expires := day(item.ExpiresAt, "never")
-			if item.Expired {
+	return table[listedToken]{
+		none: "there are no tokens; make one with: tidegate token new",
+		head: []string{"ID", "NAME", "SCOPES", "CREATED", "EXPIRES"},
+		row: func(t listedToken) []string {
+			expires := day(t.ExpiresAt, "never")
+			if t.Expired {
 				expires += " (expired)"
 			}
-			scopes := strings.ReplaceAll(joinNames(item.Scopes), ", ", ",")
-			r.add(item.ID, item.Name, scopes, day(item.Created, "-"), expires)
-		}
-	})
+			return []string{t.ID, t.Name, strings.ReplaceAll(joinNames(t.Scopes), ", ", ","), day(t.Created, "-"), expires}
+		},
+	}.print(p, c.outputFlag, ops.Page[listedToken]{Items: items})
 }
 
 // day is a time to the minute, in UTC.
@@ -165,12 +162,6 @@ type tokenRemoveCmd struct {
 	outputFlag
 }
 
-// removedTokens is the output of token remove in JSON.
-type removedTokens struct {
-	Removed int `json:"removed"`
-	Left    int `json:"left"`
-}
-
 // Run removes tokens.
 func (c *tokenRemoveCmd) Run(p *Process) error {
 	if len(c.IDs) == 0 && c.Name == "" && !c.Expired {
@@ -184,7 +175,7 @@ func (c *tokenRemoveCmd) Run(p *Process) error {
 	if _, _, err := access.ReadFile(path); err != nil {
 		return tokensFileError("token remove", fmt.Errorf("file %q: %w", path, err))
 	}
-	var out removedTokens
+	var removed, left int
 	now := time.Now()
 	err = access.UpdateFile(path, func(all []access.Entry) ([]access.Entry, error) {
 		for _, id := range c.IDs {
@@ -192,19 +183,19 @@ func (c *tokenRemoveCmd) Run(p *Process) error {
 				return nil, &notFoundError{fmt.Sprintf("no token %q is in %q; nothing was removed", id, path)}
 			}
 		}
-		left := slices.DeleteFunc(slices.Clone(all), func(e access.Entry) bool {
+		kept := slices.DeleteFunc(slices.Clone(all), func(e access.Entry) bool {
 			return slices.Contains(c.IDs, e.ID()) || c.Name != "" && e.Name == c.Name || c.Expired && e.Expired(now)
 		})
-		out = removedTokens{len(all) - len(left), len(left)}
-		if out.Removed == 0 && c.Name != "" {
+		removed, left = len(all)-len(kept), len(kept)
+		if removed == 0 && c.Name != "" {
 			return nil, &notFoundError{fmt.Sprintf("no token of the name %q is in %q", c.Name, path)}
 		}
-		return left, nil
+		return kept, nil
 	})
 	if err != nil {
 		return tokensFileError("token remove", err)
 	}
-	return c.say(p, out, "%s removed, %d left\n", plural(out.Removed, "token was", "tokens were"), out.Left)
+	return c.say(p, map[string]int{"removed": removed, "left": left}, "%s removed, %d left\n", plural(removed, "token was", "tokens were"), left)
 }
 
 // tokensFileError is wrong input where the file is not in order, or cannot be used.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/ops"
+
 	"github.com/tidegate/tidegate/internal/access"
 )
 
@@ -94,7 +96,7 @@ func TestTokenList(t *testing.T) {
 222222222222  alice  read,operate  2026-01-02 02:04Z  2026-01-03 00:00Z (expired)
 333333333333  alice  read,operate  -                  2999-01-03 00:00Z
 `, "")
-	doc := decode[page[listedToken]](t, list("-o", "json").ok(t))
+	doc := decode[ops.Page[listedToken]](t, list("-o", "json").ok(t))
 	if len(doc.Items) != 3 || doc.Items[0].Expired || !doc.Items[1].Expired || doc.Items[1].ID != "222222222222" || doc.Items[1].Name != "alice" {
 		t.Errorf("document %+v", doc)
 	}
@@ -106,7 +108,7 @@ func TestTokenList(t *testing.T) {
 	remove("111111111111", "444444444444").want(t, 4, "", fmt.Sprintf("tidegate: no token \"444444444444\" is in %q; nothing was removed\n", path))
 	remove("--name", "bob").want(t, 4, "", fmt.Sprintf("tidegate: no token of the name \"bob\" is in %q\n", path))
 	remove("--expired").want(t, 0, "1 token was removed, 2 left\n", "")
-	remove("--expired", "-o", "json").want(t, 0, `{"removed":0,"left":2}`+"\n", "")
+	remove("--expired", "-o", "json").want(t, 0, `{"left":2,"removed":0}`+"\n", "")
 	remove("111111111111").want(t, 0, "1 token was removed, 1 left\n", "")
 	list().want(t, 0, `ID            NAME   SCOPES        CREATED  EXPIRES
 333333333333  alice  read,operate  -        2999-01-03 00:00Z

@@ -9,11 +9,12 @@ import (
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// patience is how long --wait waits; 0: for ever.
-func (c *enqueueCmd) patience() (time.Duration, error) {
+// longest is how long --wait waits; 0: for ever.
+func (c *enqueueCmd) longest() (time.Duration, error) {
 	if c.Timeout == "" {
 		return 0, nil
 	}
@@ -31,15 +32,11 @@ func (c *enqueueCmd) patience() (time.Duration, error) {
 
 // await prints the job when it has ended.
 func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *jobs.Job) error {
-	timeout, err := c.patience()
-	if err != nil {
-		return err
-	}
 	p.note("job " + job.ID + " is enqueued; waiting for its end")
 	waiting := ctx
-	if timeout > 0 {
+	if c.patience > 0 {
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, timeout)
+		waiting, cancel = context.WithTimeout(ctx, c.patience)
 		defer cancel()
 	}
 	reporting, stop := context.WithCancel(waiting)
@@ -49,13 +46,13 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 	stop()
 	reports.Wait()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return c.tooLong(ctx, s, job.ID, timeout)
+		return c.tooLong(ctx, s, job.ID, c.patience)
 	}
 	if err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
 	ended.Duplicate = job.Duplicate
-	err = c.show(p, ended, func(r *rows) { r.addJob(ended, nil, time.Now()) })
+	err = c.show(p, ended, func(r *rows) { r.addJob(ops.Job{Job: ended}, time.Now()) })
 	if err == nil && ended.Status != jobs.Completed {
 		err = fmt.Errorf("job %s is %s%s", ended.ID, ended.Status, because(ended.LastError))
 	}
@@ -67,7 +64,6 @@ const reportEvery = 2 * time.Second
 
 // reportWaits prints why a job waits, each reason once in a row, until ctx ends.
 func reportWaits(ctx context.Context, p *Process, s *session, id string) {
-	explainer := explain.New(s.rdb, s.client)
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	last := ""
@@ -77,26 +73,20 @@ func reportWaits(ctx context.Context, p *Process, s *session, id string) {
 			return
 		case <-tick.C:
 		}
-		job, err := s.client.Get(ctx, id)
-		if err != nil {
-			continue
+		if job, err := s.Job(ctx, id); err == nil && job.Waiting != nil && job.Waiting.Reason != last {
+			last = job.Waiting.Reason
+			p.note("it waits: " + job.Waiting.Text)
 		}
-		why, err := explainer.Waiting(ctx, job)
-		if err != nil || why == nil || why.Reason == last {
-			continue
-		}
-		last = why.Reason
-		p.note("it waits: " + why.Text)
 	}
 }
 
 // tooLong returns why the job has not ended.
 func (c *enqueueCmd) tooLong(ctx context.Context, s *session, id string, after time.Duration) error {
 	why := ""
-	if job, err := s.client.Get(ctx, id); err == nil {
+	if job, err := s.Job(ctx, id); err == nil {
 		why = "it is " + string(job.Status)
-		if w, err := explain.New(s.rdb, s.client).Waiting(ctx, job); err == nil && w != nil {
-			why += ": " + w.Text
+		if job.Waiting != nil {
+			why += ": " + job.Waiting.Text
 		}
 	}
 	return fmt.Errorf("job %s has not ended after %s; it goes on without this command%s", id, explain.Duration(after), because(why))

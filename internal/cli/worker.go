@@ -16,6 +16,13 @@ func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 	return p.serve(ctx, true, app.RunWorker)
 }
 
+type apiCmd struct{}
+
+// Run serves until ctx ends.
+func (c *apiCmd) Run(ctx context.Context, p *Process) error {
+	return p.serve(ctx, false, app.RunAPI)
+}
+
 // serve runs a process that logs until ctx ends.
 func (p *Process) serve(ctx context.Context, needsDestinations bool,
 	run func(context.Context, *config.Config, *slog.Logger, app.Process) error,
