@@ -32,7 +32,7 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 	if !ValidName(name) {
 		return nil, fmt.Errorf("jobs: batch %q: %w", clip(name), ErrNotFound)
 	}
-	queues, err := c.queuesOfBatch(ctx, name)
+	queues, _, err := c.queuesOfBatch(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: batch %s: %w", name, err)
 	}
@@ -76,9 +76,18 @@ func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 	if !ValidName(name) {
 		return 0, nil
 	}
-	queues, err := c.listedQueues(ctx)
+	_, size, err := c.queuesOfBatch(ctx, name)
 	if err != nil {
 		return 0, fmt.Errorf("jobs: size of batch %s: %w", name, err)
+	}
+	return size, nil
+}
+
+// queuesOfBatch lists the queues with jobs of the batch, and counts the jobs. Tidegate's own jobs have no batch.
+func (c *Client) queuesOfBatch(ctx context.Context, name string) (out []string, size int, err error) {
+	queues, err := c.listedQueues(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
 	cmds := make([]*redis.IntCmd, len(queues))
 	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
@@ -87,33 +96,14 @@ func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 		}
 		return nil
 	}); err != nil {
-		return 0, fmt.Errorf("jobs: size of batch %s: %w", name, err)
+		return nil, 0, fmt.Errorf("look for its jobs: %w", err)
 	}
-	return sum(cmds), nil
-}
-
-// queuesOfBatch lists the queues with jobs of the batch. Tidegate's own jobs have no batch.
-func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, error) {
-	queues, err := c.listedQueues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cmds := make([]*redis.IntCmd, len(queues))
-	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-		for i, q := range queues {
-			cmds[i] = pipe.Exists(ctx, store.BatchKey(q, name))
-		}
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("look for its jobs: %w", err)
-	}
-	var out []string
 	for i, q := range queues {
-		if cmds[i].Val() == 1 {
-			out = append(out, q)
+		if n := int(cmds[i].Val()); n > 0 {
+			out, size = append(out, q), size+n
 		}
 	}
-	return out, nil
+	return out, size, nil
 }
 
 // Bounds of the pause between two polls of WaitBatch.

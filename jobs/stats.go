@@ -96,28 +96,28 @@ func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationSt
 
 // queueStats counts the jobs of all queues of the destinations, and expires overdue ones first.
 func (c *Client) queueStats(ctx context.Context, names []string) ([]store.QueueStats, error) {
-	queues := c.queuesOf(names)
-	stats, err := store.StatsAll(ctx, c.rdb, queues, time.Time{})
+	stats, err := c.snapshot(ctx, names, time.Time{})
 	if err != nil {
 		return nil, err
 	}
+	queue := func(i int) string { return c.ns.Queues(names[i/len(store.Priorities)])[i%len(store.Priorities)] }
 	overdue := false
-	for i, q := range queues {
+	for i := range stats {
 		if stats[i].Overdue > 0 {
 			overdue = true
-			if err := c.sweep(ctx, q, sweepsPerRead); err != nil {
+			if err := c.sweep(ctx, queue(i), sweepsPerRead); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if overdue {
-		if stats, err = store.StatsAll(ctx, c.rdb, queues, time.Time{}); err != nil {
+		if stats, err = c.snapshot(ctx, names, time.Time{}); err != nil {
 			return nil, err
 		}
 	}
-	for i, q := range queues {
+	for i := range stats {
 		if stats[i].States[store.StatePending] > 0 && stats[i].OldestPending.IsZero() { // behind many tombstones
-			if stats[i], err = store.Stats(ctx, c.rdb, q); err != nil {
+			if stats[i], err = store.Stats(ctx, c.rdb, queue(i)); err != nil {
 				return nil, err
 			}
 		}
@@ -125,37 +125,20 @@ func (c *Client) queueStats(ctx context.Context, names []string) ([]store.QueueS
 	return stats, nil
 }
 
-func (c *Client) queuesOf(names []string) (queues []string) {
-	for _, name := range names {
-		queues = append(queues, c.ns.Queues(name)...)
-	}
-	return queues
-}
-
 func statsOf(name string, queues []store.QueueStats, now time.Time) DestinationStats {
-	s := DestinationStats{Destination: name, Counts: map[Status]int{}}
-	for _, status := range Statuses {
-		s.Counts[status] = 0
+	of := surveyOf(queues)
+	s := DestinationStats{
+		Destination: name, Counts: of.Counts, OldestPendingID: of.OldestPendingID,
+		Paused: of.Paused, Pause: of.Pause, FailedRecently: of.FailedRecently,
 	}
-	for _, qs := range queues {
-		for state, n := range qs.States {
-			status := statusOf[state]
-			s.Counts[status] += n
-			if !status.Final() {
-				s.Backlog += n
-			}
+	for status, n := range s.Counts {
+		if !status.Final() {
+			s.Backlog += n
 		}
-		if at := qs.OldestPending; !at.IsZero() && (s.OldestPendingAt == nil || at.Before(*s.OldestPendingAt)) {
-			s.OldestPendingAt = &at
-			s.OldestPendingAge = max(0, now.Sub(at).Seconds())
-			s.OldestPendingID = qs.OldestID
-		}
-		if s.Pause == nil {
-			s.Pause = pauseOf(qs.Pause)
-		}
-		s.FailedRecently += qs.FailedRecently
 	}
-	s.Paused = s.Pause != nil
+	if at := of.OldestPending; !at.IsZero() {
+		s.OldestPendingAt, s.OldestPendingAge = &at, max(0, now.Sub(at).Seconds())
+	}
 	return s
 }
 

@@ -44,12 +44,7 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 
 // Surveys is Survey of several destinations, in as many round trips as of one.
 func (c *Client) Surveys(ctx context.Context, destinations []string, within time.Duration) ([]Survey, error) {
-	for _, name := range destinations {
-		if !ValidDestination(name) {
-			return nil, fmt.Errorf("jobs: survey: %w", &UnknownDestinationError{Name: name, Known: c.known.list()})
-		}
-	}
-	queues, err := store.StatsAll(ctx, c.rdb, c.queuesOf(destinations), c.now().Add(within))
+	queues, err := c.snapshot(ctx, destinations, c.now().Add(within))
 	if err != nil {
 		return nil, fmt.Errorf("jobs: survey: %w", err)
 	}

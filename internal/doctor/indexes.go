@@ -12,105 +12,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inFlight checks the jobs in flight of queues.
-func (p *pass) inFlight(ctx context.Context, queues []string) error {
-	for chunk := range slices.Chunk(queues, perTrip) {
-		var calls []call
-		for _, q := range chunk {
-			calls = append(calls, call{activeScript, q, []any{0, perSet}}, call{leaseScript, q, []any{store.Lease.Milliseconds(), "0", perSet}})
-		}
-		replies, err := p.runAll(ctx, calls)
-		if err != nil {
-			return fmt.Errorf("check jobs in flight: %w", err)
-		}
-		for i, q := range chunk {
-			if err := p.restInFlight(ctx, q, replies[2*i], replies[2*i+1]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// restInFlight continues after the first part of the list and of the leases.
-func (p *pass) restInFlight(ctx context.Context, queue string, active, lease []any) error {
-	for {
-		r := reply{values: active}
-		at := r.int(0)
-		p.take(queue, "active", r.texts(2))
-		if err := r.err("check jobs in flight", queue); err != nil {
-			return err
-		}
-		if at < 0 {
-			break
-		}
-		var err error
-		if active, err = p.run(ctx, activeScript, queue, at, perSet); err != nil {
-			return fmt.Errorf("check jobs in flight of %s: %w", queue, err)
-		}
-	}
-	cursor, err := p.scanned(queue, "lease", lease)
-	for err == nil && cursor != "0" {
-		cursor, err = p.scanSet(ctx, leaseScript, queue, "lease", cursor, perSet, store.Lease.Milliseconds())
-	}
-	return err
-}
-
-// scanned takes the reply of a script that checks a part of a set, and returns the next
-// cursor.
-func (p *pass) scanned(queue, where string, values []any) (string, error) {
-	r := reply{values: values}
-	next := r.text(0)
-	p.take(queue, where, r.texts(2))
-	return next, r.err("check "+where, queue)
-}
-
-// scanSet calls a script that checks a part of a set; cursor is its last argument but one.
-func (p *pass) scanSet(ctx context.Context, s *store.Script, queue, where, cursor string, n int, args ...any) (string, error) {
-	values, err := p.run(ctx, s, queue, append(args, cursor, n)...)
-	if err != nil {
-		return "", fmt.Errorf("check %s of %s: %w", where, queue, err)
-	}
-	return p.scanned(queue, where, values)
-}
-
-// setStep goes through a set from cursor on, one part a step.
-func (p *pass) setStep(s *store.Script, queue, where, cursor string, n int, args ...any) step {
-	return func(ctx context.Context) error {
-		next, err := p.scanSet(ctx, s, queue, where, cursor, n, args...)
-		if err != nil {
-			return err
-		}
-		if next != "0" {
-			p.push(p.setStep(s, queue, where, next, n, args...))
-		}
-		return nil
-	}
-}
-
-// archived is asynq's archive, which Tidegate does not use.
-func archived(queue string) string { return "asynq:{" + queue + "}:archived" }
-
-// index is a set of a queue and the step that goes through it.
+// index is a set of a queue and how its entries are checked.
 type index struct {
-	key  string
-	look step
+	queue, key string
+	where      string // its name in findings
+	check, of  string // as in entries.lua
 }
 
-// indexesOf are all indexes of a queue but the pending list.
-func (p *pass) indexesOf(queue string) []index {
+// part is the call for the entries of an index from cursor on.
+func (i index) part(cursor string) call {
+	return call{entriesScript, i.queue, []any{i.key, i.check, i.of, cursor, perSet}}
+}
+
+// leases is the index of the jobs in flight.
+func leases(queue string) index {
+	return index{queue, store.LeaseKey(queue), "lease", "lease", fmt.Sprint(store.Lease.Milliseconds())}
+}
+
+// indexesOf are all indexes of a queue but the pending list, those of jobs in flight, and the sets of single
+// batches, keys and breakers, which the scan of the keys finds.
+func indexesOf(queue string) []index {
 	var out []index
-	add := func(key string, look step) { out = append(out, index{key, look}) }
-	jobs := func(key, where, state string) {
-		add(key, p.setStep(indexScript, queue, where, "0", perScript, key, state))
+	add := func(key, where, check string) { out = append(out, index{queue, key, where, check, ""}) }
+	jobs := func(key, where string, states ...string) {
+		out = append(out, index{queue, key, where, "jobs", strings.Join(states, " ")})
 	}
-	add(archived(queue), p.setStep(archivedScript, queue, "archived", "0", perSet))
+	add("asynq:{"+queue+"}:archived", "archived", "archived")
 	jobs(store.ScheduledKey(queue), "scheduled", store.StateScheduled)
 	jobs(store.RetryKey(queue), "retry", store.StateRetry)
-	jobs(store.DueKey(queue), "due", store.StateScheduled+" "+store.StateRetry)
-	jobs(store.FirstDueKey(queue), "first_due", strings.Join([]string{
-		store.StatePending, store.StateScheduled, store.StateRetry, store.StateHeld, store.StateActive,
-	}, " "))
+	jobs(store.DueKey(queue), "due", store.StateScheduled, store.StateRetry)
+	jobs(store.FirstDueKey(queue), "first_due",
+		store.StatePending, store.StateScheduled, store.StateRetry, store.StateHeld, store.StateActive)
 	jobs(store.CompletedKey(queue), "completed", store.StateCompleted)
 	for _, state := range []string{
 		store.StateFailed, store.StateCancelled, store.StateExpired, store.StatePaused, store.StateWaiting,
@@ -118,18 +50,18 @@ func (p *pass) indexesOf(queue string) []index {
 	} {
 		jobs(store.ParkedKey(queue, state), state, state)
 	}
-	jobs(store.ExpiryKey(queue), "expiry", "")
-	add(store.HeldIndexKey(queue), p.setStep(heldKeysScript, queue, "heldkeys", "0", perSet))
-	add(store.ActionsKey(queue), p.setStep(actionsScript, queue, "marked", "0", perSet))
-	add(store.OutboxKey(queue), p.setStep(outboxScript, queue, "outbox", "0", perSet))
-	add(store.BatchesKey(queue), p.setStep(batchesScript, queue, "batches", "0", perSet))
+	jobs(store.ExpiryKey(queue), "expiry")
+	add(store.HeldIndexKey(queue), "heldkeys", "held_keys")
+	add(store.ActionsKey(queue), "marked", "actions")
+	add(store.OutboxKey(queue), "outbox", "outbox")
+	add(store.BatchesKey(queue), "batches", "batches")
 	return out
 }
 
 // indexes goes through those indexes of a queue that exist.
 func (p *pass) indexes(queue string) step {
 	return func(ctx context.Context) error {
-		all := p.indexesOf(queue)
+		all := indexesOf(queue)
 		exist := make([]*redis.IntCmd, len(all))
 		if _, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
 			for i, one := range all {
@@ -139,13 +71,102 @@ func (p *pass) indexes(queue string) step {
 		}); err != nil {
 			return fmt.Errorf("look for indexes of %s: %w", queue, err)
 		}
-		var steps []step
+		var some []index
 		for i, one := range all {
 			if exist[i].Val() == 1 {
-				steps = append(steps, one.look)
+				some = append(some, one)
 			}
 		}
-		p.push(steps...)
+		p.pushEntries(some)
 		return nil
+	}
+}
+
+// pushEntries goes through indexes, the first parts of a few in one round trip.
+func (p *pass) pushEntries(all []index) {
+	var steps []step
+	for some := range slices.Chunk(all, perTrip) {
+		steps = append(steps, func(ctx context.Context) error {
+			calls := make([]call, len(some))
+			for i, one := range some {
+				calls[i] = one.part("0")
+			}
+			replies, err := p.runAll(ctx, calls)
+			if err != nil {
+				return fmt.Errorf("check %s: %w", some[0].where, err)
+			}
+			for i, one := range some {
+				if err := p.entries(one, replies[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	p.push(steps...)
+}
+
+// entries takes the reply for a part of an index, and pushes the next part.
+func (p *pass) entries(one index, values []any) error {
+	r := reply{values: values}
+	next := r.text(0)
+	p.take(one.queue, one.where, r.texts(2))
+	if next != "0" && !r.bad {
+		p.push(func(ctx context.Context) error {
+			c := one.part(next)
+			values, err := p.run(ctx, c.script, c.queue, c.args...)
+			if err != nil {
+				return fmt.Errorf("check %s of %s: %w", one.where, one.queue, err)
+			}
+			return p.entries(one, values)
+		})
+	}
+	return r.err("check "+one.where, one.queue)
+}
+
+// inFlight checks the jobs in flight of queues.
+func (p *pass) inFlight(ctx context.Context, queues []string) error {
+	todo := p.todo
+	p.todo = nil // what follows is done at once
+	for chunk := range slices.Chunk(queues, perTrip) {
+		var calls []call
+		for _, q := range chunk {
+			calls = append(calls, call{activeScript, q, []any{0, perSet}}, leases(q).part("0"))
+		}
+		replies, err := p.runAll(ctx, calls)
+		if err != nil {
+			return fmt.Errorf("check jobs in flight: %w", err)
+		}
+		for i, q := range chunk {
+			if err := p.active(ctx, q, replies[2*i]); err != nil {
+				return err
+			}
+			if err := p.entries(leases(q), replies[2*i+1]); err != nil {
+				return err
+			}
+		}
+		for len(p.todo) > 0 {
+			if err := p.next(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	p.todo = todo
+	return nil
+}
+
+// active takes the reply for the first part of the list of jobs in flight, and checks the rest.
+func (p *pass) active(ctx context.Context, queue string, values []any) error {
+	for {
+		r := reply{values: values}
+		at := r.int(0)
+		p.take(queue, "active", r.texts(2))
+		if err := r.err("check jobs in flight", queue); err != nil || at < 0 {
+			return err
+		}
+		var err error
+		if values, err = p.run(ctx, activeScript, queue, at, perSet); err != nil {
+			return fmt.Errorf("check jobs in flight of %s: %w", queue, err)
+		}
 	}
 }

@@ -2,11 +2,9 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -113,7 +111,7 @@ func (p *pass) inspect(ctx context.Context, keys []string) error {
 	byQueue := map[string][]any{}
 	parents := map[string][]any{}
 	var order, parentOrder []string
-	var batches, held, deferred []call
+	var sets []index
 	for _, key := range keys {
 		queue, rest, asynqs := p.ofQueue(key)
 		if id, ok := strings.CutPrefix(rest, "t:"); ok && asynqs {
@@ -122,11 +120,11 @@ func (p *pass) inspect(ctx context.Context, keys []string) error {
 			}
 			byQueue[queue] = append(byQueue[queue], id)
 		} else if batch, ok := strings.CutPrefix(rest, "batch:"); ok && !asynqs {
-			batches = append(batches, call{batchScript, queue, []any{batch, "0", perSet}})
+			sets = append(sets, index{queue, key, "a batch", "batch", batch})
 		} else if name, ok := strings.CutPrefix(rest, "held:"); ok && !asynqs {
-			held = append(held, call{heldScript, queue, []any{name, "0", perSet}})
+			sets = append(sets, index{queue, key, "the held jobs of a key", "held", name})
 		} else if strings.HasPrefix(rest, store.DeferredPrefix) && !asynqs {
-			deferred = append(deferred, call{indexScript, queue, []any{key, store.StateScheduled, "0", perSet}})
+			sets = append(sets, index{queue, key, "the jobs that a breaker deferred", "deferred", ""})
 		} else if parent, ok := strings.CutPrefix(rest, "children:"); ok && !asynqs {
 			if parents[queue] == nil {
 				parentOrder = append(parentOrder, queue)
@@ -134,15 +132,7 @@ func (p *pass) inspect(ctx context.Context, keys []string) error {
 			parents[queue] = append(parents[queue], parent)
 		}
 	}
-	for chunk := range slices.Chunk(batches, perTrip) {
-		p.push(p.inspectSets(inBatch, chunk))
-	}
-	for chunk := range slices.Chunk(held, perTrip) {
-		p.push(p.inspectSets(inHeld, chunk))
-	}
-	for chunk := range slices.Chunk(deferred, perTrip) {
-		p.push(p.inspectSets(inDeferred, chunk))
-	}
+	p.pushEntries(sets)
 	if err := p.inspectJobs(ctx, order, byQueue); err != nil {
 		return err
 	}
@@ -164,33 +154,6 @@ func (p *pass) inspect(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// inspectSets checks the beginnings of some sets, and continues with larger ones.
-func (p *pass) inspectSets(where string, calls []call) step {
-	return func(ctx context.Context) error {
-		replies, err := p.runAll(ctx, calls)
-		if err != nil {
-			return fmt.Errorf("check %s: %w", where, err)
-		}
-		for i, c := range calls {
-			next, err := p.scanned(c.queue, where, replies[i])
-			if err != nil {
-				return err
-			}
-			if next != "0" {
-				p.push(p.setStep(c.script, c.queue, where, next, perSet, c.args[:len(c.args)-2]...))
-			}
-		}
-		return nil
-	}
-}
-
-// Names of sets in findings.
-const (
-	inBatch    = "a batch"
-	inHeld     = "the held jobs of a key"
-	inDeferred = "the jobs that a breaker deferred"
-)
-
 // inspectJobs checks jobs of some queues in one round trip.
 func (p *pass) inspectJobs(ctx context.Context, queues []string, ids map[string][]any) error {
 	var calls []call
@@ -211,7 +174,7 @@ func (p *pass) inspectJobs(ctx context.Context, queues []string, ids map[string]
 		return fmt.Errorf("check jobs: %w", err)
 	}
 	for i, values := range replies {
-		if err := p.inspected(ctx, calls[i], values); err != nil {
+		if err := p.inspected(calls[i], values); err != nil {
 			return err
 		}
 	}
@@ -242,50 +205,24 @@ func (p *pass) stranger(ctx context.Context, name string, ids []any) error {
 	return nil
 }
 
-// looked takes the answer of look.lua.
-func (p *pass) inspected(ctx context.Context, c call, values []any) error {
+// inspected takes the reply of look.lua.
+func (p *pass) inspected(c call, values []any) error {
 	r := reply{values: values}
-	codes, jobs, pairs := r.text(0), r.int(1), r.texts(2)
+	jobs, pairs, marks := r.int(0), r.texts(1), r.texts(2)
 	ids := c.args[2:]
-	if err := r.err("check jobs", c.queue); err != nil || len(codes) != len(ids) {
+	if r.bad || len(marks) != len(ids) {
 		return fmt.Errorf("check jobs of %s: %w", c.queue, errReply)
 	}
 	p.found.checked += jobs
 	p.take(c.queue, "", pairs)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i] == KindBatchMissing && !p.o.DryRun {
-			if err := p.rebatch(ctx, c.queue, pairs[i+1]); err != nil {
-				return err
-			}
-		}
-	}
 	q := p.known[c.queue]
 	for i := range ids {
-		if id, ok := ids[i].(string); ok && codes[i] == '?' && !q.pending.has(id) {
-			q.suspects = append(q.suspects, id)
+		if id, ok := ids[i].(string); ok && marks[i] != "" && !q.pending.has(id) {
+			q.suspects[id] = marks[i]
 		}
 	}
 	if len(q.suspects) >= maxSuspects {
 		p.push(p.suspectsOf(q))
-	}
-	return nil
-}
-
-// rebatch puts a job back into the index of its batch, by when it was created.
-func (p *pass) rebatch(ctx context.Context, queue, id string) error {
-	msg, err := p.rdb.HGet(ctx, store.TaskKey(queue, id), store.FieldMsg).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("read job %s: %w", id, err)
-	}
-	created := ""
-	if m, err := store.DecodeMessage([]byte(msg)); err == nil {
-		if ms, err := strconv.ParseInt(m.Headers[store.HeaderCreated], 10, 64); err == nil {
-			created = strconv.FormatInt(ms, 10)
-		}
-	}
-	if err := rebatchScript.Run(ctx, p.rdb, []string{store.PendingKey(queue)},
-		p.all(call{queue: queue, args: []any{id, created}})...).Err(); err != nil {
-		return fmt.Errorf("put job %s into its batch: %w", id, err)
 	}
 	return nil
 }

@@ -45,9 +45,10 @@ type pass struct {
 
 // queueState is what a pass knows of a queue.
 type queueState struct {
-	name     string
-	pending  *listed
-	suspects []string
+	name    string
+	pending *listed
+	// suspects have to be in the pending list and were not read there: by id, their marks of look.lua.
+	suspects map[string]string
 }
 
 func newPass(rdb redis.UniversalClient, o Options) *pass {
@@ -97,7 +98,7 @@ func (p *pass) begin(ctx context.Context) error {
 
 // meet adds a queue to the pass.
 func (p *pass) meet(name string) *queueState {
-	q := &queueState{name: name}
+	q := &queueState{name: name, suspects: map[string]string{}}
 	p.known[name] = q
 	return q
 }

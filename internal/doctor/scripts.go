@@ -13,21 +13,11 @@ import (
 
 var (
 	activeScript     = store.DoctorScript("active")
-	leaseScript      = store.DoctorScript("lease")
-	indexScript      = store.DoctorScript("index")
-	archivedScript   = store.DoctorScript("archived")
-	actionsScript    = store.DoctorScript("actions")
-	outboxScript     = store.DoctorScript("outbox")
-	batchesScript    = store.DoctorScript("batches")
-	heldKeysScript   = store.DoctorScript("held_keys")
-	heldScript       = store.DoctorScript("held")
-	batchScript      = store.DoctorScript("batch")
-	rebatchScript    = store.DoctorScript("rebatch")
+	entriesScript    = store.DoctorScript("entries")
 	childrenScript   = store.DoctorScript("children")
 	listScript       = store.DoctorScript("list")
 	tombstonesScript = store.DoctorScript("tombstones")
 	lookScript       = store.DoctorScript("look")
-	suspectScript    = store.DoctorScript("suspect")
 	lostScript       = store.DoctorScript("lost")
 )
 

@@ -2,16 +2,12 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // served reports queues whose jobs do not run: no worker serves them, or an operator has
@@ -43,16 +39,17 @@ func (p *pass) served(ctx context.Context) error {
 		}
 		p.found.addDetailed(KindDiffer, queue, d.Problem, len(d.Workers))
 	}
-	for _, queue := range p.queues {
-		n, pause, err := p.backlog(ctx, queue)
-		if err != nil {
-			return fmt.Errorf("count jobs of %s: %w", queue, err)
-		}
+	stats, err := store.StatsAll(ctx, p.rdb, p.queues, time.Time{})
+	if err != nil {
+		return err
+	}
+	for i, queue := range p.queues {
+		n := stats[i].Backlog() - stats[i].States[store.StatePaused]
 		if n == 0 {
 			continue
 		}
 		destination, _, _ := store.ParseQueue(queue)
-		if pause != nil {
+		if pause := stats[i].Pause; pause != nil {
 			p.found.addDetailed(KindPaused, queue, fmt.Sprintf(
 				"jobs wait: %s is %s; tidegate queue resume %s", destination, words.PausedBy(pause.By, pause.Reason), destination), n)
 		}
@@ -73,37 +70,4 @@ func (p *pass) served(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// backlog counts the jobs of a queue that need a worker, and returns its pause, nil
-// without one.
-func (p *pass) backlog(ctx context.Context, queue string) (int, *store.PauseInfo, error) {
-	var pending, active *redis.IntCmd
-	var tombstones, paused *redis.StringCmd
-	var timed []*redis.IntCmd
-	if _, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
-		pending, active = pipe.LLen(ctx, store.PendingKey(queue)), pipe.LLen(ctx, store.ActiveKey(queue))
-		timed = []*redis.IntCmd{
-			pipe.ZCard(ctx, store.ScheduledKey(queue)), pipe.ZCard(ctx, store.RetryKey(queue)),
-			pipe.ZCard(ctx, store.ParkedKey(queue, store.StateWaiting)), pipe.ZCard(ctx, store.HeldKey(queue)),
-		}
-		paused = pipe.Get(ctx, store.PausedKey(queue))
-		tombstones = pipe.Get(ctx, store.TombstonesKey(queue))
-		return nil
-	}); err != nil && !errors.Is(err, redis.Nil) {
-		return 0, nil, err
-	}
-	dropped, err := tombstones.Int64()
-	if err != nil {
-		dropped = 0
-	}
-	n := max(0, pending.Val()-dropped) + active.Val()
-	for _, cmd := range timed {
-		n += cmd.Val()
-	}
-	if errors.Is(paused.Err(), redis.Nil) {
-		return int(n), nil, nil
-	}
-	pause := store.ParsePause(paused.Val())
-	return int(n), &pause, nil
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -96,12 +95,22 @@ type QueueStats struct {
 // RecentFailures is the time within which failed jobs are recent.
 const RecentFailures = 15 * time.Minute
 
-// countedStates are in the order in which stats.lua counts them.
-var countedStates = []string{
-	StatePending, StateScheduled, StateActive, StateRetry, StateCompleted,
-	StateFailed, StateCancelled, StateExpired, StatePaused, StateWaiting,
-	StateHeld,
+// Backlog counts the unfinished jobs.
+func (s QueueStats) Backlog() int {
+	jobs := 0
+	for state, n := range s.States {
+		if !Final(state) {
+			jobs += n
+		}
+	}
+	return jobs
 }
+
+// parkedStates have an index of ours, countedStates are all, in the order in which stats.lua counts them.
+var (
+	parkedStates  = []string{StateFailed, StateCancelled, StateExpired, StatePaused, StateWaiting, StateHeld}
+	countedStates = append([]string{StatePending, StateScheduled, StateActive, StateRetry, StateCompleted}, parkedStates...)
+)
 
 // Bounds of the search for the oldest pending job, past tombstones.
 const (
@@ -124,23 +133,18 @@ func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueS
 	}
 }
 
-// QuickStats is Stats in one call: if the first thousand ids are all tombstones,
-// OldestPending is zero.
-func QuickStats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
-	return stats(ctx, rdb, queue, 0)
-}
-
-// StatsAll is QuickStats of many queues, in one round trip and one that finds out which have jobs.
-// Expiring counts until the given time. Errors: Redis's.
+// StatsAll is a snapshot of many queues, in one round trip and one that finds out which have jobs. If the
+// first thousand ids of a queue are all tombstones, its OldestPending is zero. Expiring counts until the
+// given time. After an error the counts of other nodes are there. Errors: Redis's.
 func StatsAll(ctx context.Context, rdb redis.UniversalClient, queues []string, until time.Time) ([]QueueStats, error) {
 	out := make([]QueueStats, len(queues))
 	exist, errs := existing(ctx, rdb, queues, func(q string) []string {
-		keys := append(backlogSets(q), PendingKey(q), ActiveKey(q), CompletedKey(q), PausedKey(q))
-		return append(keys, FailedKey(q), ParkedKey(q, StateCancelled), ParkedKey(q, StateExpired))
+		keys := []string{PendingKey(q), ActiveKey(q), ScheduledKey(q), RetryKey(q), CompletedKey(q), PausedKey(q)}
+		for _, state := range parkedStates {
+			keys = append(keys, ParkedKey(q, state))
+		}
+		return keys
 	})
-	if err := cmp.Or(errs...); err != nil {
-		return nil, err
-	}
 	var left []int
 	for i, is := range exist {
 		if out[i].States = map[string]int{}; is {
@@ -154,13 +158,15 @@ func StatsAll(ctx context.Context, rdb redis.UniversalClient, queues []string, u
 			},
 			func(i int) *redis.Cmd { return evalStats(ctx, rdb, (*Script).Run, queues[part[i]], 0, until) })
 		for k, i := range part {
-			var err error
-			if out[i], err = readStats(cmds[k], queues[i]); err != nil {
-				return nil, err
+			s, err := readStats(cmds[k], queues[i])
+			if err != nil {
+				errs = append(errs, err)
+				continue
 			}
+			out[i] = s
 		}
 	}
-	return out, nil
+	return out, cmp.Or(errs...)
 }
 
 // statsAtOnce bounds one pipeline.
@@ -210,50 +216,13 @@ func (n Namespace) Backlogs(ctx context.Context, rdb redis.UniversalClient) (map
 		return nil, err
 	}
 	queues = slices.DeleteFunc(queues, SystemQueue)
-	exist, errs := existing(ctx, rdb, queues, func(q string) []string {
-		return append(backlogSets(q), PendingKey(q), ActiveKey(q))
-	})
-	counts := map[string][]*redis.IntCmd{}
-	tombstones := map[string]*redis.StringCmd{}
-	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
-		for i, q := range queues {
-			if !exist[i] {
-				continue
-			}
-			counts[q] = []*redis.IntCmd{pipe.LLen(ctx, PendingKey(q)), pipe.LLen(ctx, ActiveKey(q))}
-			for _, key := range backlogSets(q) {
-				counts[q] = append(counts[q], pipe.ZCard(ctx, key))
-			}
-			tombstones[q] = pipe.Get(ctx, TombstonesKey(q))
-		}
-		return nil
-	})
+	stats, err := StatsAll(ctx, rdb, queues, time.Time{})
 	out := map[string]int{}
-	for q, cmds := range counts {
-		jobs, err := 0, error(nil)
-		for _, cmd := range cmds {
-			jobs += int(cmd.Val())
-			err = cmp.Or(err, cmd.Err())
-		}
-		dead, missing := tombstones[q].Int()
-		if missing != nil && !errors.Is(missing, redis.Nil) {
-			err = cmp.Or(err, missing)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("count jobs of %s: %w", q, err))
-			continue
-		}
-		if jobs -= dead; jobs > 0 {
+	for i, q := range queues {
+		if jobs := stats[i].Backlog(); jobs > 0 {
 			destination, _, _ := ParseQueue(q)
 			out[destination] += jobs
 		}
 	}
-	return out, cmp.Or(errs...)
-}
-
-// backlogSets are the sorted sets of a queue's unfinished jobs; the others are in lists.
-func backlogSets(queue string) []string {
-	return []string{
-		ScheduledKey(queue), RetryKey(queue), HeldKey(queue), ParkedKey(queue, StatePaused), ParkedKey(queue, StateWaiting),
-	}
+	return out, err
 }

@@ -16,6 +16,16 @@ local function repaired(key, state, detail)
   append_history(key, { { status = status_of(state), event = 'repaired', detail = detail, by = by } })
 end
 
+-- Describes a job that must be in the pending list, so that a later call can detect whether it has
+-- moved since; '' for a job that need not be there.
+local function mark_of(key)
+  local f = redis.call('HMGET', key, 'state', 'tombstone', 'pending_since', 'started_at', 'run', 'versions')
+  if f[1] ~= 'pending' and not (f[1] and f[2]) then
+    return ''
+  end
+  return f[1] .. (f[2] and ' g ' or ' - ') .. table.concat({ f[3] or '', f[4] or '', f[5] or '', f[6] or '' }, ' ')
+end
+
 -- Returns a job in flight without a worker to the head of the queue, unless another action
 -- was requested of it or it is overdue.
 local function to_head(id, key, detail)

@@ -4,8 +4,7 @@
 -- KEYS[1] pending
 -- ARGV[4] since when that is known, unix ns   ARGV[5] retention of completed jobs, ms
 -- ARGV[6...] ids
--- returns {per id '?' if it must be in the pending list, else '.', in one text;
---   how many jobs there were; found}
+-- returns {how many jobs there were; found; per id a mark if it must be in the pending list, else ''}
 local known_since, retention_ms = ARGV[4], ARGV[5]
 local known = tonumber(known_since)
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
@@ -75,14 +74,14 @@ local function count_parents(id, key, state, count)
   end
 end
 
-local codes, jobs = {}, 0
+local marks, jobs = {}, 0
 for i = 6, #ARGV do
   local id = ARGV[i]
   local key = task(id)
   local f = redis.call('HMGET', key, 'state', 'tombstone', 'pending_since', 'available_at', 'ended_at', 'expires_at',
     'batch', 'waits', 'action', 'key', 'reason')
   local state, tombstone = f[1], f[2]
-  local code = '.'
+  local in_list = false
   local whole = redis.call('HEXISTS', key, 'msg') == 1
   if whole or redis.call('EXISTS', key) == 1 then
     jobs = jobs + 1
@@ -96,7 +95,7 @@ for i = 6, #ARGV do
         end
       end
       if (tonumber(f[3] or '') or 0) < known then
-        code = '?'
+        in_list = true
       end
     elseif state == 'active' then
       if not redis.call('ZSCORE', asynq .. 'lease', id) and not redis.call('LPOS', asynq .. 'active', id) then
@@ -125,9 +124,7 @@ for i = 6, #ARGV do
           hold_again(id, key, f[10], f[3])
         end
       end
-      if tombstone then
-        code = '?'
-      end
+      in_list = tombstone
     elseif sets[state or ''] then
       if not indexed(id, state, f[11]) then
         report('lost', id)
@@ -135,9 +132,7 @@ for i = 6, #ARGV do
           put_back(id, key, state, f[4], f[5])
         end
       end
-      if tombstone then
-        code = '?'
-      end
+      in_list = tombstone
     else
       report('unreadable', id)
     end
@@ -151,12 +146,18 @@ for i = 6, #ARGV do
       end
     end
     if whole and f[7] and not redis.call('ZSCORE', ours .. 'batch:' .. f[7], id) then
-      report('batch_missing', id) -- the caller returns it, by the time in its message
+      report('batch_missing', id)
+      if not dry then
+        -- The header of the message that says when the job was created, unix ms.
+        local created = string.match(redis.call('HGET', key, 'msg'), '\10\7created\18.(%d+)') or now_ms
+        redis.call('ZADD', ours .. 'batch:' .. f[7], created, id)
+        redis.call('ZADD', ours .. 'batches', 'GT', created, f[7])
+      end
     end
     if whole and (state == 'waiting' or (state == 'paused' and f[8])) then
       count_parents(id, key, state, f[8])
     end
   end
-  codes[#codes + 1] = code
+  marks[#marks + 1] = in_list and mark_of(key) or ''
 end
-return { table.concat(codes), jobs, found }
+return { jobs, found, marks }

@@ -3,7 +3,7 @@
 -- jobs without one.
 --
 -- KEYS[1] pending
--- ARGV[4] how far to look from both ends   ARGV[5...] id, what suspect.lua returned for it
+-- ARGV[4] how far to look from both ends   ARGV[5...] id, its mark from look.lua
 -- returns found
 local pending_key = KEYS[1]
 local reach = ARGV[4]
@@ -14,11 +14,8 @@ end
 for i = 5, #ARGV, 2 do
   local id = ARGV[i]
   local key = task(id)
-  local f = redis.call('HMGET', key, 'state', 'tombstone', 'pending_since', 'started_at', 'run', 'versions')
-  local now_is = (f[1] or '') .. (f[2] and ' g ' or ' - ')
-    .. table.concat({ f[3] or '', f[4] or '', f[5] or '', f[6] or '' }, ' ')
-  if now_is == ARGV[i + 1] and not in_list(id) then
-    if f[1] == 'pending' then
+  if mark_of(key) == ARGV[i + 1] and not in_list(id) then
+    if redis.call('HGET', key, 'state') == 'pending' then
       report('lost', id)
       if not dry then
         redis.call('HDEL', key, 'tombstone')
