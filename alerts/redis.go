@@ -90,29 +90,37 @@ func addresses(rdb redis.UniversalClient) []string {
 
 // lost notifies that Redis is away, unless the notifier finds another worker's notice.
 func (w *redisWatch) lost(ctx context.Context, now time.Time) {
-	a := w.a
-	n := w.notice(single{Kind: redisLost, By: a.o.Worker, Since: w.lostAt, At: now, Problem: w.problem})
-	var errs []error
+	n := w.notice(single{Kind: redisLost, By: w.a.o.Worker, Since: w.lostAt, At: now, Problem: w.problem})
 	waited := false
-	for _, to := range a.o.Notifiers {
+	w.notified = w.send(ctx, func(to notice.Notifier) error {
 		root := &notice.Root{}
 		w.roots[to.Name()] = root
 		editor, edits := to.(notice.Editor)
 		if !edits {
-			errs = append(errs, to.Send(ctx, n, root))
-			continue
+			return to.Send(ctx, n, root)
 		}
 		if !waited {
 			w.wait(ctx, apart)
 			waited = true
 		}
-		errs = append(errs, editor.SendOnce(ctx, n, root, w.lostAt))
+		return editor.SendOnce(ctx, n, root, w.lostAt)
+	})
+	if w.notified {
+		w.lastNotified = now
 	}
-	if err := errors.Join(errs...); err != nil {
-		a.log.WarnContext(ctx, "the alert that Redis cannot be reached could not be delivered; it is tried again", "problem", post.Words(err))
-		return
+}
+
+// send sends to all notifiers, and reports whether all have it.
+func (w *redisWatch) send(ctx context.Context, f func(notice.Notifier) error) bool {
+	var errs []error
+	for _, to := range w.a.o.Notifiers {
+		errs = append(errs, f(to))
 	}
-	w.notified, w.lastNotified = true, now
+	err := errors.Join(errs...)
+	if err != nil {
+		w.a.log.WarnContext(ctx, "the alert that Redis cannot be reached, or is back, could not be delivered", "problem", post.Words(err))
+	}
+	return err == nil
 }
 
 // notice makes a notice, whose id is the same in all workers that share a Redis and what they publish to.
@@ -144,16 +152,13 @@ func (w *redisWatch) back(ctx context.Context, now time.Time) {
 	if mine, err := a.store.once(ctx, lostAfter, n.ID); err == nil && !mine && shared {
 		return
 	}
-	var errs []error
-	for _, to := range a.o.Notifiers {
+	w.send(ctx, func(to notice.Notifier) error {
 		root := roots[to.Name()]
-		if _, edits := to.(notice.Editor); !edits || root.Ref != "" {
-			errs = append(errs, to.Send(ctx, n, root))
+		if _, edits := to.(notice.Editor); edits && root.Ref == "" {
+			return nil // another worker has the message to reply to
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		a.log.WarnContext(ctx, "the alert that Redis is back could not be delivered", "problem", post.Words(err))
-	}
+		return to.Send(ctx, n, root)
+	})
 }
 
 // redisProblem words the problem, without addresses that hold passwords.

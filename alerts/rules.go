@@ -2,7 +2,7 @@ package alerts
 
 import "time"
 
-// rule is a kind of alerts: when it is sent, and its words.
+// rule is a kind of alerts: its words, and how often it is sent. What finds it is in triggers.go and scan.go.
 //
 // Words are lines of text: *bold*, `code` and {values}. A line with a value that is not known is
 // left out. In a body, a line is a paragraph, but for "= name | fact", "> line", "- bullet",
@@ -14,6 +14,9 @@ type rule struct {
 	class    string
 	icon     string
 	critical bool
+	test     string // its name in the report of a test
+	// metrics is the alert of deploy/prometheus/rules.yml with the same condition, "" for none.
+	metrics string
 	// title follows the destination's name in the title, summary the title in the summary.
 	title, summary string
 	body           string
@@ -73,7 +76,8 @@ const (
 // Redis always.
 var rules = map[string]rule{
 	limited: {
-		icon: iconLimited, title: " is{still} rate limited{again}{until}{nth}",
+		metrics: "TidegateBreakerOpenTooLong",
+		icon:    iconLimited, title: " is{still} rate limited{again}{until}{nth}",
 		page: "{limited_for} for {lasted}", late: " was rate limited for {lasted}, and is not now",
 		happens: "no worker calls {name} before then; " + noRetries + ". Then one call, the probe, tests it. If it succeeds, " + paced +
 			". If it is refused, this message says until when.",
@@ -84,19 +88,22 @@ var rules = map[string]rule{
 			"- If the jobs must not run by themselves later, pause the queue.\n",
 	},
 	byHand: {
-		icon: iconByHand, title: ": opened by hand{until}",
+		metrics: "TidegateBreakerOpenTooLong",
+		icon:    iconByHand, title: ": opened by hand{until}",
 		page: ": open by hand for {lasted}", late: ": was open by hand for {lasted}, and is closed now",
 		tried:  "It was opened by hand, so nothing has been tried: no call is made before its time has come, or an operator resets it.{limit}",
 		advice: "- Ask the operator whether the reason still holds.\n- If not, reset it: calls resume slowly (slow start).\n", act: callAgain,
 	},
 	noToken: {
-		icon: iconLimited, title: ": token server unreachable since {since}",
+		metrics: "TidegateBreakerOpenTooLong",
+		icon:    iconLimited, title: ": token server unreachable since {since}",
 		page: ": token server unreachable for {lasted}", late: ": token server was unreachable for {lasted}, and is not now",
 		happens: noRetries + ". At {until_time} one call asks the token server again.",
 		tried:   triedSoFar, advice: serverFirst, act: tryAgain,
 	},
 	tokenRefused: {
-		icon: iconLimited, title: ": token refused since {since}",
+		metrics: "TidegateBreakerOpenTooLong",
+		icon:    iconLimited, title: ": token refused since {since}",
 		page: ": token refused for {lasted}", late: ": token was refused for {lasted}, and is not now",
 		happens: noRetries + ". At {until_time} one call, the probe, tries the token again. " +
 			"*Renew the token of *{name}; the breaker closes when it is accepted.",
@@ -105,19 +112,22 @@ var rules = map[string]rule{
 			"- If the token is right, ask the API's owner why it is refused: the account may be locked.\n",
 	},
 	down: {
-		icon: iconLimited, title: " is down, or refuses every call{until}",
+		metrics: "TidegateBreakerOpenTooLong",
+		icon:    iconLimited, title: " is down, or refuses every call{until}",
 		page: " has been down, or refused every call, for {lasted}", late: " was down, or refused every call, for {lasted}, and is not now",
 		tried: triedSoFar, act: callAgain,
 		advice: mayWait + "- Look at the last answers and at the API's status page. 403 to every call can be a ban: ask its owner.\n" +
 			"- If the API is up again, reset the breaker. A call that fails in the slow start opens it again.\n",
 	},
 	limitedKeys: {
-		icon: iconLimited, title: ": {keys_limited} rate limited", over: ": no key is rate limited any more, after {lasted}",
+		metrics: "TidegateManyKeysLimited",
+		icon:    iconLimited, title: ": {keys_limited} rate limited", over: ": no key is rate limited any more, after {lasted}",
 		happens: keysWait + " When its time has come, one call tests each key. This message is kept up to date.",
 		act:     "$ call again for a key now, limit or not: | tidegate breaker reset {destination}/{key}\n$ pause the jobs of all keys: | tidegate queue pause {destination}\n",
 	},
 	refusedOfKeys: {
-		icon: iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
+		metrics: "TidegateManyKeysLimited",
+		icon:    iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
 		page: ": {keys_refused}", late: ": keys had no valid token for {lasted}, all have one now",
 		happens: keysWait + " This message is kept up to date.",
 		tried:   "Tidegate cannot renew these tokens by itself. The jobs of these keys wait, and lose no retries; the jobs of other keys continue.",
@@ -127,7 +137,8 @@ var rules = map[string]rule{
 		act: ofKey,
 	},
 	waitingKeys: {
-		icon: iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
+		metrics: "TidegateManyKeysLimited",
+		icon:    iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
 		page: ": {keys_refused}", late: ": keys had no valid token for {lasted}, all have one now",
 		happens: keysWait + " This message is kept up to date.",
 		tried:   "No token can be obtained. The jobs wait, and lose no retries; the token server is asked again by itself.{limit}",
@@ -135,6 +146,7 @@ var rules = map[string]rule{
 	},
 
 	failedBurst: {
+		test: "burst of failed jobs", metrics: "TidegateJobsFailing",
 		every: 10 * time.Minute, class: "failed jobs", icon: "❌",
 		title: ": {jobs} failed within {span}", summary: "; the last one: {problem}",
 		body: `
@@ -150,6 +162,7 @@ $ count the jobs; without --dry-run they run again: | tidegate retry --destinati
 $ stop meanwhile: | tidegate queue pause {destination}`,
 	},
 	poisonJob: {
+		test: "poison job", metrics: "TidegatePoisonJob",
 		every: 10 * time.Minute, class: "poison job", icon: "⛔",
 		title: ": a job killed {workers} and was stopped", summary: ": {job}",
 		body: `
@@ -164,6 +177,7 @@ $ tidegate history {job}
 $ run it again, once the cause is fixed: | tidegate retry {job}`,
 	},
 	refusedAlone: {
+		test:  "jobs refused alone",
 		every: time.Hour, class: "jobs refused alone", icon: "❌",
 		title: ": the API refuses {jobs} and accepts others", summary: "; the last one: {job}",
 		body: `
@@ -182,6 +196,7 @@ $ tidegate breaker get {destination}
 $ if it can never pass: | tidegate cancel {job}`,
 	},
 	oldestPending: {
+		test: "old pending job", metrics: "TidegateOldestPendingOld",
 		every: time.Hour, class: "old pending job", icon: "⏳",
 		title: ": the oldest job has waited for {waited}", summary: ": {short_reason}{backlog_tail}",
 		body: `
@@ -198,6 +213,7 @@ $ tidegate get {job}
 {act}`,
 	},
 	redisLost: {
+		test: "Redis unreachable", metrics: "TidegateRedisDown",
 		class: "Redis unreachable", icon: "⚠️", critical: true,
 		title: "A worker cannot reach Redis", summary: "worker {by} cannot reach Redis since {since}: {problem}",
 		body: `
@@ -212,6 +228,7 @@ $ which Redis it is: | tidegate config check
 $ what is missing afterwards, if anything: | tidegate doctor --dry-run`,
 	},
 	redisBack: {
+		test: "Redis back", metrics: "TidegateRedisDown",
 		class: "Redis unreachable", icon: iconGood, critical: true,
 		title: "Redis is back after {waited}", summary: "worker {by} reaches Redis again after {waited}",
 		body: `

@@ -1,10 +1,12 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/internal/post"
@@ -109,38 +111,27 @@ func (a *Alerts) samples(pager bool) []sample {
 		{"recovery", c.compose(notice.Recovered, &over), false},
 		{"message about keys", c.compose(notice.Opened, &keys), false},
 	}
+	switch {
+	case pager:
+		page.Critical, page.Link, page.Summary = false, "", join("Test of Tidegate's alerts: nothing has happened")
+		list = []sample{{"trigger", page, false}, {"resolve", list[3].notice, false}}
+	case a.o.OpenTooLong <= 0:
+		list = slices.Delete(list, 1, 2)
+	}
+	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, redisLost, redisBack}
 	if pager {
-		page.Critical, page.Link = false, ""
-		page.Summary = join("Test of Tidegate's alerts: nothing has happened")
-		list = []sample{{"trigger", page, false}, {"resolve", c.compose(notice.Recovered, &over), false}}
-	} else if a.o.OpenTooLong <= 0 {
-		list = append(list[:1], list[2:]...)
+		kinds = nil
 	}
-	s := single{
-		Destination: d, Job: "test-job", At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because,
-		Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour, Seen: now,
-	}
-	for _, k := range []struct{ kind, what string }{
-		{failedBurst, "burst of failed jobs"},
-		{poisonJob, "poison job"},
-		{refusedAlone, "jobs refused alone"},
-		{oldestPending, "old pending job"},
-		{redisLost, "Redis unreachable"},
-		{redisBack, "Redis back"},
-	} {
-		if pager {
-			break
-		}
-		s.Kind = k.kind
-		n := s.compose(c)
+	for _, kind := range kinds {
+		n := (&single{
+			Kind: kind, Destination: d, Job: "test-job", At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because,
+			Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour, Seen: now,
+		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread
-		list = append(list, sample{k.what, n, false})
+		list = append(list, sample{rules[kind].test, n, false})
 	}
 	for _, x := range list {
-		x.notice.ID = id
-		if x.notice.Dedup == "" {
-			x.notice.Dedup = id
-		}
+		x.notice.ID, x.notice.Dedup = id, cmp.Or(x.notice.Dedup, id)
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -62,6 +63,36 @@ func TestDashboardLinks(t *testing.T) {
 		text := string(rendered(t, n, "", false).Blocks)
 		if strings.Contains(text, `"actions"`) != (row.want != "") || !strings.Contains(text, `"`+row.want) {
 			t.Errorf("%.40s, %s: the button in %s", row.base, row.name, text)
+		}
+	}
+}
+
+// What people read as an alert and what Prometheus fires is one list: an alert of the same condition exists, is as
+// urgent, and comes after the same time.
+func TestRulesOfPrometheus(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]string{}
+	for _, part := range strings.Split(string(raw), "- alert: ")[1:] {
+		name, text, _ := strings.Cut(part, "\n")
+		of[name] = text
+	}
+	for kind, r := range rules {
+		text, known := of[r.metrics]
+		if known != (r.metrics != "") {
+			t.Errorf("%s: rules.yml has no alert %s", kind, r.metrics)
+		}
+		if known && strings.Contains(text, "severity: critical") != r.critical {
+			t.Errorf("%s: critical is %v, otherwise in %s", kind, r.critical, r.metrics)
+		}
+		if after := fmt.Sprintf("for: %.0fm", DefaultOpenTooLong.Minutes()); r.page != "" && known && !strings.Contains(text, after) {
+			t.Errorf("%s: pages after %s, %s does not", kind, after, r.metrics)
+		}
+		if r.metrics == "" && kind != refusedAlone {
+			t.Errorf("%s: which alert of Prometheus has its condition?", kind)
 		}
 	}
 }

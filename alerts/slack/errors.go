@@ -38,8 +38,8 @@ func newError(op string, err error) *notice.Error {
 	}
 	e.Problem = problem(err)
 	e.Limited = code == "ratelimited" || code == "rate_limited"
-	e.Permanent = slices.Contains(hopeless, code)
-	e.Refused = e.Limited || !unclear(err)
+	e.Permanent = is(err, hopeless)
+	e.Refused = e.Limited || !is(err, unclear)
 	return e
 }
 
@@ -51,48 +51,35 @@ func slackCode(err error) string {
 	return ""
 }
 
-// orphaned reports whether a message is not there any more, or may not be changed.
-func orphaned(err error) bool {
-	switch slackCode(err) {
-	case "thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed",
-		errChannelNotFound, "is_archived", "is_inactive", "not_in_channel", "cannot_reply_to_message", "restricted_action_thread_locked":
-		return true
-	}
-	return false
+// is reports whether Slack calls the error by one of the codes.
+func is(err error, codes string) bool {
+	code := slackCode(err)
+	return code != "" && slices.Contains(strings.Fields(codes), code)
 }
 
-// unclear reports whether Slack may have done what it was asked for all the same.
-func unclear(err error) bool {
-	switch slackCode(err) {
-	case "internal_error", "fatal_error", "request_timeout", "service_unavailable":
-		return true
-	}
-	return false
-}
+// Errors of Slack's by what they mean.
+const (
+	// A message is not there any more, or may not be changed.
+	orphans = "thread_not_found message_not_found cant_update_message edit_window_closed channel_not_found is_archived is_inactive " +
+		"not_in_channel cannot_reply_to_message restricted_action_thread_locked"
+	// Slack may have done what it was asked for all the same.
+	unclear = "internal_error fatal_error request_timeout service_unavailable"
+	// The app lacks a scope, or does not know the method.
+	forbidden = "missing_scope no_permission unknown_method method_not_supported_for_channel_type not_allowed_token_type not_in_channel"
+	// No repetition corrects it.
+	hopeless = "invalid_auth not_authed account_inactive token_revoked token_expired org_login_required ekm_access_denied " +
+		"not_allowed_token_type access_denied team_access_not_granted missing_scope no_permission channel_not_found not_in_channel " +
+		"is_archived restricted_action restricted_action_read_only_channel invalid_blocks msg_too_long no_text no_service no_team " +
+		"team_disabled action_prohibited posting_to_general_channel_denied"
+)
 
 // mayNot reports whether the app lacks a scope, or does not know the method.
 func mayNot(err error) bool {
-	if errors.Is(err, errHidden) {
+	if e, ok := errors.AsType[slack.StatusCodeError](err); ok && e.Code == http.StatusNotFound {
 		return true
-	}
-	switch slackCode(err) {
-	case errMissingScope, "no_permission", "unknown_method", "method_not_supported_for_channel_type", "not_allowed_token_type", "not_in_channel":
-		return true
-	}
-	if e, ok := errors.AsType[slack.StatusCodeError](err); ok {
-		return e.Code == http.StatusNotFound
 	}
 	e, ok := errors.AsType[*post.StatusError](err)
-	return ok && e.Status == http.StatusNotFound
-}
-
-// hopeless are the errors of Slack's that no repetition corrects.
-var hopeless = []string{
-	"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "org_login_required",
-	"ekm_access_denied", "not_allowed_token_type", "access_denied", "team_access_not_granted",
-	errMissingScope, "no_permission", errChannelNotFound, "not_in_channel", "is_archived", "restricted_action",
-	"restricted_action_read_only_channel", "invalid_blocks", "msg_too_long", "no_text",
-	"no_service", "no_team", "team_disabled", "action_prohibited", "posting_to_general_channel_denied",
+	return errors.Is(err, errHidden) || is(err, forbidden) || ok && e.Status == http.StatusNotFound
 }
 
 // problem words Slack's error, and what to do.

@@ -173,7 +173,7 @@ func (b *bot) Send(ctx context.Context, n *notice.Notice, root *notice.Root) err
 	m := b.renderer.message(n)
 	in := thread(n, root)
 	at, err := b.post(ctx, m, n, in)
-	if in.ts != "" && orphaned(err) {
+	if in.ts != "" && is(err, orphans) {
 		b.know("")
 		if at, err = b.post(ctx, m, n, place{}); err == nil {
 			root.Ref = ""
@@ -212,7 +212,7 @@ func (b *bot) post(ctx context.Context, m message, n *notice.Notice, thread plac
 		options = append(options, slack.MsgOptionLinkNames(true)) // @name becomes a mention
 	}
 	id, ts, err := b.api.PostMessageContext(ctx, channel, options...)
-	if err != nil && thread.ts == "" && orphaned(err) && channel != b.channel {
+	if err != nil && thread.ts == "" && is(err, orphans) && channel != b.channel {
 		b.know("") // the name may be another channel's by now
 		id, ts, err = b.api.PostMessageContext(ctx, b.channel, options...)
 	}
@@ -237,7 +237,7 @@ func (b *bot) Update(ctx context.Context, n *notice.Notice, root *notice.Root) e
 		return nil
 	}
 	err := b.update(ctx, placeOf(root.Ref), m)
-	if e, failed := errors.AsType[*notice.Error](err); failed && !orphaned(err) && !(e.Permanent && b.webhook != nil) {
+	if e, failed := errors.AsType[*notice.Error](err); failed && !is(err, orphans) && !(e.Permanent && b.webhook != nil) {
 		return err
 	}
 	root.Shown = next
@@ -341,7 +341,7 @@ func (b *bot) find(ctx context.Context, id string, thread place, since time.Time
 	}
 	if err != nil {
 		e := newError("look for a message in Slack", err)
-		if e.Limited || slackCode(err) == "" && !mayNot(err) || unclear(err) {
+		if e.Limited || slackCode(err) == "" && !mayNot(err) || is(err, unclear) {
 			return place{}, false, e
 		}
 	}

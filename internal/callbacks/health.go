@@ -53,9 +53,10 @@ func (s *health) note(ctx context.Context, log *slog.Logger, destination string,
 	if !write {
 		return
 	}
-	message := "a receiver takes no callbacks; they wait and are tried again"
+	about := []any{"destination", destination, "why", err, "since", since.UTC()}
 	if fail, ok := errors.AsType[*jobs.FailError](err); ok && fail.Permanent {
-		message = "a receiver refuses callbacks for good; they fail, and can be retried"
+		log.WarnContext(ctx, "a receiver refuses callbacks for good; they fail, and can be retried", about...)
+		return
 	}
-	log.WarnContext(ctx, message, "destination", destination, "why", err, "since", since.UTC(), "breaker", Destination+"/"+destination)
+	log.WarnContext(ctx, "a receiver takes no callbacks; they wait and are tried again", append(about, "breaker", Destination+"/"+destination)...)
 }
