@@ -484,19 +484,12 @@ const maxURL = 3000
 
 // breakerPage is the address of a breaker's page in the dashboard, "" for none.
 func (c composer) breakerPage(name string) string {
-	base := strings.TrimRight(c.publicURL, "/")
-	u, err := url.Parse(base)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	u, err := url.Parse(c.publicURL)
+	markup := strings.ContainsAny(c.publicURL, "<>|\"` ") || strings.ContainsFunc(c.publicURL, func(r rune) bool { return !unicode.IsPrint(r) })
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || markup {
 		return ""
 	}
-	if strings.ContainsAny(base, "<>|\"` ") || strings.ContainsFunc(base, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return "" // in a link it would be markup
-	}
-	destination, key, keyed := strings.Cut(plainName(name), "/")
-	address := u.Scheme + base[len(u.Scheme):] + "/breakers/" + url.PathEscape(destination)
-	if keyed && key != "*" {
-		address += "/" + url.PathEscape(key)
-	}
+	address := u.JoinPath("breakers", strings.TrimSuffix(plainName(name), allKeys)).String()
 	if len(address) > maxURL {
 		return ""
 	}

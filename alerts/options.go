@@ -96,9 +96,6 @@ func (o *Options) notifier(name string) notice.Notifier {
 	return nil
 }
 
-// only is a list of one notifier.
-func (o *Options) only(n notice.Notifier) []notice.Notifier { return []notice.Notifier{n} }
-
 // followers are the notifiers that get incidents: pagers too, or only the others.
 func (o *Options) followers(pagers bool) []notice.Notifier {
 	return slices.DeleteFunc(slices.Clone(o.Notifiers), func(n notice.Notifier) bool {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
@@ -140,30 +142,27 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, now ti
 	if err != nil {
 		return err
 	}
-	for _, to := range a.o.followers(true) {
-		r, err := a.store.record(ctx, to.Name(), destination)
-		if err != nil {
-			return err
-		}
-		missing := r.ID != "" && !r.Done || all[0].State != breaker.Closed
-		for _, in := range last {
-			missing = missing || in.ID != r.Incident && (in.Ended.IsZero() || now.Sub(in.Ended) < news)
-		}
-		if missing {
-			a.trigger(a.o.only(to), destination+".scan-"+timeID(now), time.Time{}, alertJob{Subject: destination})
-		}
-	}
-	for name, refused := range map[string]bool{allKeys: false, refusedKeys: true} {
-		missing := len(openKeys(all, refused)) > 0
-		for _, to := range a.o.followers(refused) {
-			r, err := a.store.record(ctx, to.Name(), destination+name)
+	for _, x := range []struct {
+		subject, id string
+		pagers      bool
+		unseen      func(record) bool
+	}{
+		{destination, ".scan-", true, func(r record) bool {
+			return all[0].State != breaker.Closed || slices.ContainsFunc(last, func(in breaker.Incident) bool {
+				return in.ID != r.Incident && (in.Ended.IsZero() || now.Sub(in.Ended) < news)
+			})
+		}},
+		{destination + allKeys, ".keys-scan-", false, func(record) bool { return len(openKeys(all, false)) > 0 }},
+		{destination + refusedKeys, ".refused-scan-", true, func(record) bool { return len(openKeys(all, true)) > 0 }},
+	} {
+		for _, to := range a.o.followers(x.pagers) {
+			r, err := a.store.record(ctx, to.Name(), x.subject)
 			if err != nil {
 				return err
 			}
-			missing = missing || r.ID != "" && !r.Done
-		}
-		if missing {
-			a.triggerKeys(destination, refused, time.Time{}, now)
+			if r.ID != "" && !r.Done || x.unseen(r) {
+				a.trigger([]notice.Notifier{to}, destination+x.id+timeID(now), time.Time{}, alertJob{Subject: x.subject})
+			}
 		}
 	}
 	return nil
