@@ -238,11 +238,11 @@ func (d *Dashboard) countStatuses(ctx context.Context, p *jobListPage) error {
 		if f.Destination != "" {
 			names = []string{f.Destination}
 		}
-		for _, name := range names {
-			s, err := d.client.Survey(ctx, name, time.Second)
-			if err != nil {
-				return fmt.Errorf("count jobs of %s: %w", name, err)
-			}
+		surveys, err := d.client.Surveys(ctx, names, time.Second)
+		if err != nil {
+			return fmt.Errorf("count jobs: %w", err)
+		}
+		for _, s := range surveys {
 			for status, n := range s.Counts {
 				counts[status] += n
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 //go:embed templates
@@ -115,7 +116,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	if s.status == 0 {
 		s.status = http.StatusOK
 	}
-	send(w, r, s.status, visible(b.Bytes()))
+	send(w, r, s.status, []byte(text.Printable(b.String()))) // after html/template has escaped it
 }
 
 // cached renders a page of data that is read for all viewers, at most once a second. The key, of any length,

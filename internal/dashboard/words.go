@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"time"
@@ -71,26 +70,6 @@ func lower(s string) string {
 		return strings.ToLower(s[:1]) + s[1:]
 	}
 	return s
-}
-
-// visible escapes control characters and characters that change the text direction.
-func visible(text []byte) []byte {
-	if bytes.IndexFunc(text, invisible) < 0 {
-		return text
-	}
-	return bytes.Map(func(r rune) rune {
-		if invisible(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}
-
-func invisible(r rune) bool {
-	if r < unicode.MaxASCII {
-		return r < ' ' && r != '\n' && r != '\t'
-	}
-	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r)
 }
 
 // lasted formats a duration.

@@ -314,47 +314,6 @@ func TestTakenAddress(t *testing.T) {
 	}
 }
 
-// After Close nobody answers and the port is free; who is being answered gets a second.
-func TestClose(t *testing.T) {
-	t.Parallel()
-	inside, goOn := make(chan struct{}), make(chan struct{})
-	s, _ := start(t, health.Options{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(inside)
-		<-goOn
-		fmt.Fprint(w, "late")
-	})})
-	answered := make(chan string, 1)
-	go func() {
-		answered <- ask(context.Background(), s, "GET", "/metrics").body
-	}()
-	<-inside
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	var refused bool
-	for deadline := time.Now().Add(2 * time.Minute); !refused && time.Now().Before(deadline); {
-		refused = ask(t.Context(), s, "GET", "/healthz").status == 0
-	}
-	if !refused {
-		t.Error("it goes on to answer after Close")
-	}
-	close(goOn)
-	if body := <-answered; body != "late" {
-		t.Errorf("who was being answered got %q", body)
-	}
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", s.Addr())
-	if err != nil {
-		t.Fatalf("the port is not free: %v", err)
-	}
-	_ = l.Close()
-	if err := s.Close(); err != nil {
-		t.Errorf("a second Close: %v", err)
-	}
-}
-
 // A request that does not end holds Close up for a second, no longer.
 func TestCloseDoesNotWaitForLong(t *testing.T) {
 	t.Parallel()
@@ -434,25 +393,5 @@ func besideHalfOpen(t *testing.T, halves []string) {
 	}
 	if lines := log.Records(t); len(lines) != 1 {
 		t.Errorf("they are talked of in the log: %v", lines[1:])
-	}
-}
-
-// Headers without end are refused.
-func TestLargeHeaders(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, health.Options{})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/healthz", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Large", strings.Repeat("x", 64<<10))
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("answered %d, want %d", resp.StatusCode, http.StatusRequestHeaderFieldsTooLarge)
 	}
 }

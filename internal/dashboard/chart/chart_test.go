@@ -14,18 +14,18 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func TestCompact(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[float64]string{
-		0: "0", 1: "1", 0.5: "0.5", 950: "950", 999: "999", 1000: "1k", 1200: "1.2k", 9940: "9.9k", 12_345: "12k", 100_000: "100k",
-		999_499: "999k", 999_500: "1M", 3_400_000: "3.4M", 2e9: "2G", -1200: "-1.2k",
+		0: "0", 1: "1", 950: "950", 999: "999", 1000: "1k", 1200: "1.2k", 9940: "9.9k", 12_345: "12k", 100_000: "100k",
+		999_499: "999k", 999_500: "1M", 3_400_000: "3.4M", 2e9: "2G",
 	} {
-		if got := Compact(n); got != want {
-			t.Errorf("Compact(%v) = %s, want %s", n, got, want)
+		if got := compact(n); got != want {
+			t.Errorf("compact(%v) = %s, want %s", n, got, want)
 		}
 	}
 }
 
 func TestCount(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12_345: "12,345", 1_234_567: "1,234,567", -1000: "-1,000", -999: "-999"} {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12_345: "12,345", 1_234_567: "1,234,567"} {
 		if got := Count(n); got != want {
 			t.Errorf("Count(%d) = %s, want %s", n, got, want)
 		}

@@ -7,12 +7,8 @@ import (
 	"time"
 )
 
-// Compact writes a count in at most five characters or so: 950, 1.2k, 12k, 100k, 3.4M.
-func Compact(n float64) string {
-	sign := ""
-	if n < 0 {
-		sign, n = "-", -n
-	}
+// compact writes a count in at most five characters or so: 950, 1.2k, 12k, 100k, 3.4M.
+func compact(n float64) string {
 	for _, u := range []struct {
 		size float64
 		name string
@@ -25,27 +21,19 @@ func Compact(n float64) string {
 		if n/u.size < 9.95 {
 			digits = 1
 		}
-		return sign + strings.TrimSuffix(strconv.FormatFloat(n/u.size, 'f', digits, 64), ".0") + u.name
+		return strings.TrimSuffix(strconv.FormatFloat(n/u.size, 'f', digits, 64), ".0") + u.name
 	}
-	return sign + strings.TrimSuffix(strconv.FormatFloat(n, 'f', min(1, digitsOf(n)), 64), ".0")
+	return strconv.FormatFloat(n, 'f', 0, 64)
 }
 
-// digitsOf is the number of decimals that distinguish a small number from 0.
-func digitsOf(n float64) int {
-	if n == math.Trunc(n) {
-		return 0
-	}
-	return 1
-}
-
-// top is the least round number that is not below most: 1, 2, 5, 10, 20, 50 …, of
-// which half is round too where that is drawn.
+// top is the least round number that is not below most, of which half is an integer too: 2, 4, 6, 8,
+// 10, 20, 40 ….
 func top(most float64) float64 {
 	if most <= 2 {
 		return 2
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(most)))
-	for _, m := range []float64{1, 2, 4, 6, 8, 10} {
+	for _, m := range []float64{1, 2, 4, 6, 8} {
 		if m*unit >= most*(1-1e-9) {
 			return m * unit
 		}
@@ -71,15 +59,11 @@ func coordinate(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
 }
 
-// Count writes a number with its thousands apart: 12,345.
+// Count writes a number that is not negative with its thousands apart: 12,345.
 func Count(n int) string {
 	s := strconv.Itoa(n)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
-	return sign + s
+	return s
 }

@@ -123,7 +123,7 @@ func (c Time) picture() timePicture {
 	p.Empty = !some
 	high := top(float64(most))
 	for _, part := range []float64{0, 0.5, 1} {
-		p.Rows = append(p.Rows, label{X: coordinate(plotLeft - 5), Y: coordinate(plotBottom - part*plotHeight), Text: Compact(part * high)})
+		p.Rows = append(p.Rows, label{X: coordinate(plotLeft - 5), Y: coordinate(plotBottom - part*plotHeight), Text: compact(part * high)})
 	}
 	if n == 0 {
 		return p
@@ -162,8 +162,7 @@ func (c Time) drawValues(p *timePicture, n int, high float64) {
 			return
 		}
 		p.Line += "M" + strings.Join(line, "L")
-		first, last, _ := strings.Cut(line[0], " ")
-		_ = last
+		first, _, _ := strings.Cut(line[0], " ")
 		end, _, _ := strings.Cut(line[len(line)-1], " ")
 		fmt.Fprintf(&under, "M%s %sL%sL%s %sZ", first, coordinate(plotBottom), strings.Join(line, "L"), end, coordinate(plotBottom))
 		line = line[:0]
