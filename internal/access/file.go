@@ -14,7 +14,7 @@ import (
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
-// MaxTokens is how many tokens a file may hold.
+// MaxTokens is how many tokens a file may hold: each is compared for each request.
 const MaxTokens = 1000
 
 const shapeFix = `write {"tokens": […]} with entries as "tidegate token new" prints them`

@@ -66,7 +66,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.PublicURL != "" {
 		u, err := url.Parse(o.PublicURL)
 		if err != nil || u.Host == "" {
-			return nil, fmt.Errorf("access: PUBLIC_URL %q is no URL", o.PublicURL)
+			return nil, fmt.Errorf("access: PUBLIC_URL %q is not a URL", o.PublicURL)
 		}
 		g.public = u
 		// A proxy may give us another Host than the one that browsers send as Origin.

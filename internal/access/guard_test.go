@@ -382,7 +382,7 @@ func TestCheckAddress(t *testing.T) {
 func TestGuardOptions(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"tidegate.example.com", "http://", "http://a b"} {
-		want := fmt.Sprintf("access: PUBLIC_URL %q is no URL", wrong)
+		want := fmt.Sprintf("access: PUBLIC_URL %q is not a URL", wrong)
 		if _, err := access.NewGuard(access.GuardOptions{PublicURL: wrong}); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/subtle"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -24,9 +25,16 @@ type Options struct {
 // Tokens are the tokens of a file, which is read again when it changes. If it cannot be used
 // then, what was read before stays in use.
 type Tokens struct {
-	file *tokens.Watcher[map[hash]Entry]
+	file *tokens.Watcher[[]known]
 	log  *slog.Logger
 	now  clock
+}
+
+// known is an entry as it is compared.
+type known struct {
+	Entry
+
+	hash hash
 }
 
 // OpenTokens reads the file. The error is about the file and wraps [tokens.Errors]; it
@@ -39,9 +47,9 @@ func OpenTokens(path string, o Options) (*Tokens, error) {
 		o.Now = time.Now
 	}
 	t := &Tokens{log: o.Logger.With("file", path), now: o.Now}
-	file, info, err := tokens.Watch(tokens.WatchOptions[map[hash]Entry]{
-		Path: path, Every: o.CheckEvery, Parse: parseByHash,
-		Changed: func(all map[hash]Entry, info fs.FileInfo) {
+	file, info, err := tokens.Watch(tokens.WatchOptions[[]known]{
+		Path: path, Every: o.CheckEvery, Parse: parseKnown,
+		Changed: func(all []known, info fs.FileInfo) {
 			t.log.Info("API_TOKENS_FILE was read again", "count", len(all))
 			t.warn(all, info)
 		},
@@ -57,18 +65,18 @@ func OpenTokens(path string, o Options) (*Tokens, error) {
 	return t, nil
 }
 
-func parseByHash(content []byte) (map[hash]Entry, error) {
+func parseKnown(content []byte) ([]known, error) {
 	entries, err := ParseFile(content)
-	all := make(map[hash]Entry, len(entries))
-	for _, e := range entries {
+	all := make([]known, len(entries))
+	for i, e := range entries {
 		h, _ := parseHash(e.Hash) // ParseFile has checked it
-		all[h] = e
+		all[i] = known{e, h}
 	}
 	return all, err
 }
 
 // Lookup returns the identity of a token; ok is false if it is not known or has expired.
-// The time it takes reveals nothing about the tokens: it depends on hashes of them at most.
+// The time it takes reveals nothing about the tokens.
 func (t *Tokens) Lookup(token string) (id Identity, ok bool) {
 	if token == "" || len(token) > maxToken {
 		return Identity{}, false
@@ -85,19 +93,23 @@ func (t *Tokens) Lookup(token string) (id Identity, ok bool) {
 // byHash is Lookup for a token that was known when its session began.
 func (t *Tokens) byHash(h hash) (Identity, bool) { return t.find(t.file.Current(), h) }
 
-func (t *Tokens) find(entries map[hash]Entry, h hash) (Identity, bool) {
-	e, ok := entries[h]
-	if !ok || e.Expired(t.now()) {
+// find compares with every entry, and each in constant time.
+func (t *Tokens) find(entries []known, h hash) (Identity, bool) {
+	at := -1
+	for i := range entries {
+		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(h[:], entries[i].hash[:]), i, at)
+	}
+	if at < 0 || entries[at].Expired(t.now()) {
 		return Identity{}, false
 	}
-	return Identity{Name: e.Name, Scopes: e.Scopes, hash: h, tokens: t}, true
+	return Identity{Name: entries[at].Name, Scopes: entries[at].Scopes, hash: h, tokens: t}, true
 }
 
 // trial is the hash of the token in deploy/demo, which the documentation prints.
 const trial = "sha256:151dceb5126a14db2842e2cc072b124383d17c358df5ce24c56dc34efe77347d"
 
 // warn warns of what makes the file useless, or usable by others.
-func (t *Tokens) warn(all map[hash]Entry, info fs.FileInfo) {
+func (t *Tokens) warn(all []known, info fs.FileInfo) {
 	const others = 0o002
 	if info.Mode().Perm()&others != 0 {
 		t.log.Warn("API_TOKENS_FILE can be written by every user of this machine: chmod 600 it")

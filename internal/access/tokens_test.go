@@ -3,6 +3,9 @@ package access_test
 import (
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -226,6 +229,44 @@ func TestLookup(t *testing.T) {
 	}
 	if access.Local.By() != "local" || !access.Local.Valid() || (access.Identity{}).Valid() {
 		t.Errorf("local: by %q, valid %t; nobody: valid %t", access.Local.By(), access.Local.Valid(), access.Identity{}.Valid())
+	}
+}
+
+// The comparison looks at all entries, each in constant time, whatever it has found.
+func TestLookupComparesAll(t *testing.T) {
+	t.Parallel()
+	source, err := parser.ParseFile(gotoken.NewFileSet(), "tokens.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loops, compared := 0, 0
+	for _, d := range source.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Name.Name != "find" {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			loop, ok := n.(*ast.RangeStmt)
+			if !ok {
+				return true
+			}
+			loops++
+			ast.Inspect(loop.Body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.IfStmt, *ast.SwitchStmt, *ast.BranchStmt, *ast.ReturnStmt, *ast.BinaryExpr:
+					t.Errorf("the loop has a %T", n)
+				case *ast.SelectorExpr:
+					if n.Sel.Name == "ConstantTimeCompare" {
+						compared++
+					}
+				}
+				return true
+			})
+			return false
+		})
+	}
+	if loops != 1 || compared != 1 {
+		t.Errorf("%d loops with %d comparisons, want 1 with 1", loops, compared)
 	}
 }
 
