@@ -74,8 +74,8 @@ type api struct {
 	events    *feed.Hub
 	heartbeat time.Duration
 	log       *slog.Logger
-	memory    *memory // of bodies
-	lists     *memory // of lists
+	bodies    *room
+	lists     *room
 	cache     *ops.Cache
 
 	mux      *http.ServeMux
@@ -94,7 +94,7 @@ func New(o Options) http.Handler {
 func build(o Options) *api {
 	a := &api{
 		client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
-		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), mux: http.NewServeMux(), cache: o.Cache,
+		bodies: newRoom(mostBodyBytes), lists: newRoom(mostListBytes), mux: http.NewServeMux(), cache: o.Cache,
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144

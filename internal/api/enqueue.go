@@ -47,15 +47,14 @@ func (a *api) enqueue(w http.ResponseWriter, r *http.Request) {
 
 // enqueueDocument enqueues a job or an array of jobs.
 func (a *api) enqueueDocument(w http.ResponseWriter, r *http.Request) {
-	held := a.memory.account(r.Context())
-	defer held.close()
-	data, p := a.readDocument(w, r, held)
+	data, leave, p := a.readDocument(w, r)
+	defer leave()
 	if p != nil {
 		p.write(w)
 		return
 	}
 	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '[' {
-		a.enqueueArray(w, r, data, held)
+		a.enqueueArray(w, r, data)
 		return
 	}
 	a.enqueueOne(w, r, data)
@@ -170,43 +169,38 @@ func errBusy() *Problem {
 	return p
 }
 
-// readDocument reads a body into memory of the account. The first character distinguishes a job
-// from an array, so that the bound of a job applies early.
-func (a *api) readDocument(w http.ResponseWriter, r *http.Request, held *account) ([]byte, *Problem) {
-	if r.ContentLength > mostArrayBytes {
-		return nil, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
-	}
+// readDocument reads a body: of a job, or of an array, which may be longer. leave gives back its room.
+func (a *api) readDocument(w http.ResponseWriter, r *http.Request) (data []byte, leave func(), p *Problem) {
+	most := a.mostJobBytes()
 	body := http.MaxBytesReader(w, r.Body, mostArrayBytes)
-	size := 4 << 10
-	if n := r.ContentLength; n >= 0 {
-		size = int(min(n, 64<<10)) + 1 // one more byte to detect the end
-	}
-	var buf []byte
-	for array := false; ; {
-		if len(buf) == cap(buf) {
-			// The old block is in use until it is copied.
-			if !held.try(int64(size)) {
-				return nil, errBusy()
-			}
-			old := cap(buf)
-			buf = append(make([]byte, 0, size), buf...)
-			held.release(int64(old))
-			if size *= 2; size >= mostArrayBytes {
-				size = mostArrayBytes + 1
-			}
+	leave = func() {}
+	read := func(room int64, from io.Reader) *Problem {
+		leave() // and not both, so that no two bodies wait for each other
+		if leave = a.bodies.enter(r.Context(), room); leave == nil {
+			leave = func() {}
+			return errBusy()
 		}
-		n, err := body.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		array = array || bytes.HasPrefix(bytes.TrimLeft(buf[:min(len(buf), 512)], " \t\r\n"), []byte("["))
-		switch {
-		case errors.Is(err, io.EOF):
-			return buf, nil
-		case err != nil:
-			return nil, bodyProblem(err, mostArrayBytes)
-		case !array && len(buf) > a.mostJobBytes():
-			return nil, tooLarge(a.mostJobBytes())
+		part, err := io.ReadAll(from)
+		if data = append(data, part...); err != nil {
+			return bodyProblem(err, mostArrayBytes)
 		}
+		return nil
 	}
+	if r.ContentLength > mostArrayBytes {
+		return nil, leave, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
+	}
+	if p := read(int64(most), io.LimitReader(body, int64(most)+1)); p != nil || len(data) <= most {
+		return data, leave, p
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+		return nil, leave, tooLarge(most)
+	}
+	length := int64(mostArrayBytes)
+	if r.ContentLength > 0 {
+		length = r.ContentLength
+	}
+	p = read(length+mostItems*jobMemory, body)
+	return data, leave, p
 }
 
 // writeJSON writes a JSON response.

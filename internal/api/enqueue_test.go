@@ -273,12 +273,15 @@ func TestEnqueueBusy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	a := build(Options{Redis: b.rdb, Client: b.client})
-	holders := []*account{a.memory.account(access.With(t.Context(), access.Identity{Name: "bob"})), a.memory.account(access.With(t.Context(), access.Identity{Name: "eve"}))}
-	for _, h := range holders {
-		if h.try(mostBodyBytes/2+1) || !h.try(mostBodyBytes/2) {
+	a.bodies.patience = 10 * time.Millisecond
+	hold := func(name string) func() {
+		leave := a.bodies.enter(access.With(t.Context(), access.Identity{Name: name}), mostBodyBytes/2)
+		if leave == nil {
 			t.Fatal("a half is not what there is for one name")
 		}
+		return leave
 	}
+	bob, eve := hold("bob"), hold("eve")
 	for _, kind := range []string{jsonType, ndjsonType} {
 		b := &bench{url: serve(t, as(a))}
 		answer := b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", kind)
@@ -287,17 +290,21 @@ func TestEnqueueBusy(t *testing.T) {
 			t.Errorf("Retry-After %q, want 1", after)
 		}
 	}
-	holders[0].close()
+	bob()
 	again := &bench{url: serve(t, as(a))}
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`).ok(t, http.StatusCreated)
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":}`).ok(t, http.StatusBadRequest)
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated)
 	// Eve has her half.
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Name", "eve").problem(t, http.StatusServiceUnavailable)
-	holders[1].close()
-	if !a.memory.unused() {
-		t.Error("memory of bodies was not given back")
-	}
+	eve()
+	redistest.Eventually(t, "the room of bodies", func() bool {
+		ok := a.bodies.all.TryAcquire(mostBodyBytes)
+		if ok {
+			a.bodies.all.Release(mostBodyBytes)
+		}
+		return ok
+	})
 }
 
 func serve(t testing.TB, h http.Handler) string {

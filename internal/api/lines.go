@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -24,17 +23,13 @@ const (
 	mostWordings = 1000
 	// longestShortened bounds the text of that first error, in bytes.
 	longestShortened = 160
-	// Bounds of a chunk.
-	chunkJobs  = 2000
-	chunkBytes = 1 << 20
-	// lineBuffer is the size of the read buffer.
-	lineBuffer = 64 << 10
-	// jobMemory is the approximate memory of a job besides its JSON, with its item in the
-	// response; entryMemory of each of its headers and parents, with its error; wordingMemory
-	// of an error.
-	jobMemory     = 1 << 10
-	entryMemory   = 128
-	wordingMemory = 512
+	// Bounds of a chunk: jobs, and their approximate memory.
+	chunkJobs   = 2000
+	chunkMemory = 4 << 20
+	// jobMemory is the approximate memory of a job besides its JSON, with its item in the response; entryMemory
+	// of each of its headers and parents, with its error.
+	jobMemory   = 1 << 10
+	entryMemory = 128
 )
 
 // lineChunk is the jobs of one call to Redis.
@@ -42,35 +37,33 @@ type lineChunk struct {
 	specs   []*jobs.Spec
 	places  []linePlace
 	refused []EnqueuedItem
-	size    int   // of its lines, in bytes
-	held    int64 // its memory
-	last    int   // index after its last job
+	memory  int
+	last    int    // index after its last job
+	leave   func() // gives back its room; nil while it is empty
 }
 
 // linePlace is the location of a job.
 type linePlace struct{ index, line int }
 
 func (c *lineChunk) full() bool {
-	return len(c.specs)+len(c.refused) >= chunkJobs || c.size >= chunkBytes
+	return len(c.specs)+len(c.refused) >= chunkJobs || c.memory >= chunkMemory
 }
 
-func (c *lineChunk) empty() bool { return len(c.specs)+len(c.refused) == 0 }
-
-// needs is the approximate memory of the job of a line of n bytes: its payload, the data sent to
-// Redis, the other fields and their copies, and the errors.
-func needs(n int, spec *jobs.Spec) int64 {
+// memoryOf is the approximate memory of the job of a line of n bytes: its payload, the data sent to Redis, the other
+// fields and their copies, and the errors.
+func memoryOf(n int, spec *jobs.Spec) int {
 	entries := len(spec.Request.Headers) + len(spec.After)
 	if spec.Retry != nil {
 		entries += len(spec.Retry.RetryOn)
 	}
-	return int64(4*n - 2*len(spec.Payload) + jobMemory + entries*entryMemory)
+	return 4*n - 2*len(spec.Payload) + jobMemory + entries*entryMemory
 }
 
-// bytes is the approximate memory of an item and its part of the response.
-func (i *EnqueuedItem) bytes() int64 {
-	n := int64(256)
+// memory is the approximate memory of an item and its part of the response.
+func (i *EnqueuedItem) memory() int {
+	n := 256
 	for _, e := range i.Errors {
-		n += int64(64 + 2*(len(e.Location)+len(e.Message)))
+		n += 64 + 2*(len(e.Location)+len(e.Message))
 	}
 	return n
 }
@@ -93,14 +86,13 @@ type lineStream struct {
 	id       access.Identity
 	lines    lineSource
 	longest  int
-	held     *account
 	c        *lineChunk // being filled
 	chunks   chan *lineChunk
 	index    int
 	failed   chan struct{} // closed after err was set
 	err      error         // of sending
 	many     many          // of the jobs that Redis answered
-	all      bool          // the response has an item for each job, with reserved memory
+	all      bool          // the response has an item for each job
 	results  *results      // nil unless results are streamed
 	answered int           // all jobs up to this index were answered
 }
@@ -108,24 +100,18 @@ type lineStream struct {
 // enqueueLines enqueues any number of jobs, one a line. While a chunk is sent to Redis the next
 // is read; chunks are sent one at a time, so that jobs are enqueued in the order of the lines.
 func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
-	held := a.memory.account(r.Context())
-	defer held.close()
-	if !held.try(lineBuffer) {
-		errBusy().write(w)
-		return
-	}
-	s := a.newLineStream(r.Context(), held)
-	s.lines = jobjson.NewBookedLines(r.Body, s.longest, lineBuffer, s.book)
+	s := a.newLineStream(r.Context())
+	s.lines = jobjson.NewLines(r.Body, s.longest)
 	if wantsLines(r) {
 		s.results = newResults(w)
 	}
 	s.run(w)
 }
 
-func (a *api) newLineStream(ctx context.Context, held *account) *lineStream {
+func (a *api) newLineStream(ctx context.Context) *lineStream {
 	id, _ := access.From(ctx)
 	return &lineStream{
-		api: a, ctx: ctx, id: id, longest: a.mostJobBytes(), held: held, c: &lineChunk{},
+		api: a, ctx: ctx, id: id, longest: a.mostJobBytes(), c: &lineChunk{},
 		chunks: make(chan *lineChunk), failed: make(chan struct{}),
 		many: many{items: []EnqueuedItem{}, destinations: map[string]bool{}},
 	}
@@ -162,20 +148,17 @@ func (s *lineStream) run(w http.ResponseWriter) {
 
 // problem is the reason why the stream ended early.
 func (s *lineStream) problem(err error) *Problem {
-	if reading, ok := errors.AsType[*readError](err); ok {
-		return bodyProblem(reading.err, 0)
-	}
-	if left, ok := errors.AsType[*leftError](err); ok {
-		return bodyProblem(left.err, 0)
+	if body, ok := errors.AsType[*bodyError](err); ok {
+		return bodyProblem(body.err, 0)
 	}
 	return s.api.problem(s.ctx, "body", err)
 }
 
-// readError is an error of reading the body.
-type readError struct{ err error }
+// bodyError is an error of reading the body, or of writing results to a caller that has disconnected.
+type bodyError struct{ err error }
 
-func (e *readError) Error() string { return fmt.Sprintf("read the body: %v", e.err) }
-func (e *readError) Unwrap() error { return e.err }
+func (e *bodyError) Error() string { return e.err.Error() }
+func (e *bodyError) Unwrap() error { return e.err }
 
 // errSending ends reading after sending has failed; lineStream.err is the cause.
 var errSending = errors.New("sending has failed")
@@ -183,7 +166,7 @@ var errSending = errors.New("sending has failed")
 // read reads jobs and submits chunks until the body ends or sending has failed.
 func (s *lineStream) read() error {
 	for {
-		if s.c.full() || s.lines.Starved() && !s.c.empty() {
+		if s.c.full() || s.lines.Starved() {
 			if err := s.submit(); err != nil {
 				return err
 			}
@@ -194,13 +177,9 @@ func (s *lineStream) read() error {
 			return s.submit()
 		case errors.Is(err, jobjson.ErrLongLine):
 			err = s.refuse([]ProblemField{{Location: place(s.index).of(""), Message: "is longer than " + strconv.Itoa(s.longest) + " bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}})
-		case errors.Is(err, errSending):
 		case err != nil:
-			if _, ours := errors.AsType[*Problem](err); !ours {
-				err = &readError{err}
-			}
 			_ = s.submit() // the error of reading is reported
-			return err
+			return &bodyError{err}
 		case len(line) > 0:
 			err = s.take(line)
 		}
@@ -216,11 +195,10 @@ func (s *lineStream) take(line []byte) error {
 	if err := s.api.parse(line, spec); err != nil {
 		return s.refuse(place(s.index).fields(err))
 	}
-	if err := s.reserve(needs(len(line), spec)); err != nil {
+	if err := s.grow(memoryOf(len(line), spec)); err != nil {
 		return err
 	}
 	spec.Payload = bytes.Clone(spec.Payload)
-	s.c.size += len(line)
 	s.c.specs = append(s.c.specs, spec)
 	s.c.places = append(s.c.places, linePlace{s.index, s.lines.Number()})
 	s.index++
@@ -229,7 +207,7 @@ func (s *lineStream) take(line []byte) error {
 
 func (s *lineStream) refuse(errs []ProblemField) error {
 	item := EnqueuedItem{Index: s.index, Line: s.lines.Number(), Errors: errs}
-	if err := s.reserve(item.bytes()); err != nil {
+	if err := s.grow(item.memory()); err != nil {
 		return err
 	}
 	s.c.refused = append(s.c.refused, item)
@@ -237,53 +215,38 @@ func (s *lineStream) refuse(errs []ProblemField) error {
 	return nil
 }
 
-// reserve takes memory for the chunk. If there is none, it submits the chunk, which releases its
-// memory, and waits for what the next chunk needs.
-func (s *lineStream) reserve(n int64) error {
-	if !s.held.try(n) {
-		if err := s.submit(); err != nil {
-			return err
-		}
-		if !s.held.wait(s.ctx, n) {
+// grow counts the memory of a job. The first of a chunk waits for the room of the chunk.
+func (s *lineStream) grow(n int) error {
+	switch {
+	case s.c.leave != nil:
+	case s.all: // the array has room
+		s.c.leave = func() {}
+	default:
+		if s.c.leave = s.api.bodies.enter(s.ctx, chunkMemory); s.c.leave == nil {
 			return errBusy()
 		}
 	}
-	s.c.held += n
-	return nil
-}
-
-// book takes memory for a long line, or releases it.
-func (s *lineStream) book(more int) error {
-	switch n := int64(more); {
-	case n < 0:
-		s.held.release(-n)
-	case !s.held.try(n):
-		if err := s.submit(); err != nil {
-			return err
-		}
-		if !s.held.wait(s.ctx, n) {
-			return errBusy()
-		}
-	}
+	s.c.memory += n
 	return nil
 }
 
 // submit submits the chunk to be sent, unless it is empty, and begins another.
 func (s *lineStream) submit() error {
 	s.c.last = s.index
-	select {
-	case <-s.failed:
-		return errSending
-	default:
-	}
-	if s.c.empty() {
-		return nil
+	if s.c.leave == nil {
+		select {
+		case <-s.failed:
+			return errSending
+		default:
+			return nil
+		}
 	}
 	select {
 	case s.chunks <- s.c:
 		s.c = &lineChunk{}
 		return nil
 	case <-s.failed:
+		s.c.leave()
 		return errSending
 	}
 }
@@ -291,12 +254,13 @@ func (s *lineStream) submit() error {
 // send enqueues chunks until the last one or an error.
 func (s *lineStream) send() {
 	for c := range s.chunks {
-		if err := s.enqueue(c); err != nil {
+		err := s.enqueue(c)
+		c.leave()
+		if err != nil {
 			s.err = err
 			close(s.failed)
 			return
 		}
-		s.held.release(c.held)
 	}
 }
 
@@ -333,7 +297,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 	s.answered = answered
 	for i := range items {
 		s.many.count(&items[i])
-		if s.all || s.results == nil && items[i].Errors != nil && len(s.many.items) < mostRejections && s.stays(c, &items[i]) {
+		if s.all || s.results == nil && items[i].Errors != nil && len(s.many.items) < mostRejections {
 			s.many.items = append(s.many.items, items[i])
 		}
 	}
@@ -346,20 +310,6 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		}
 	}
 	return err
-}
-
-// stays moves the memory of an item from the chunk to the response, and reports whether there
-// was enough. Without memory the item is only counted.
-func (s *lineStream) stays(c *lineChunk, item *EnqueuedItem) bool {
-	need := item.bytes()
-	if more := need - c.held; more > 0 {
-		if !s.held.try(more) {
-			return false
-		}
-		c.held += more
-	}
-	c.held -= need
-	return true
 }
 
 // sortItems restores the order of the request: items with validation errors are added before

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -84,12 +83,10 @@ func TestListsInProgressAreBounded(t *testing.T) {
 	b.add(t, "shop", nil, "a")
 	a := build(Options{Redis: b.rdb, Client: b.client})
 	const long = listMemory + jobs.MaxPage*listedMemory
-	a.lists = newMemory(2 * long) // half of it for one name: one long list
+	a.lists = newRoom(2 * long) // half of it for one name: one long list
 	few := &bench{url: serve(t, as(a))}
-	held := a.lists.account(access.With(t.Context(), access.Identity{Name: "ann"}))
-	if !held.try(long - listMemory) { // what is left does for the jobs of a short one alone
-		t.Fatal("there is no memory")
-	}
+	// What is left does for the jobs of a short one alone.
+	leave := a.lists.enter(access.With(t.Context(), access.Identity{Name: "ann"}), long-listMemory)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := httptest.NewRequestWithContext(access.With(ctx, access.Identity{Name: "ann", Scopes: []access.Scope{access.ScopeOperate}}), http.MethodGet, "/v1/jobs?limit=1", nil)
@@ -100,9 +97,11 @@ func TestListsInProgressAreBounded(t *testing.T) {
 		t.Errorf("beyond the bound: %d, Retry-After %q, %s", w.Code, w.Header().Get("Retry-After"), w.Body)
 	}
 	few.get(t, "/v1/jobs?limit=1000", "Name", "bob").ok(t, http.StatusOK)
-	held.close()
+	leave()
 	for range 5 {
 		few.get(t, "/v1/jobs?limit=1000").ok(t, http.StatusOK)
 	}
-	redistest.Eventually(t, "the memory", a.lists.unused)
+	if !a.lists.all.TryAcquire(2 * long) {
+		t.Error("not all was given back")
+	}
 }

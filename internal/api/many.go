@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -16,17 +15,22 @@ import (
 
 // enqueueArray enqueues an array of jobs. A body that is not a JSON array, or too long, enqueues
 // no job. In a valid array each job is validated by itself.
-func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte, held *account) {
+func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte) {
 	elements, p := split(data)
-	if p == nil && !held.try(int64(len(elements)*jobMemory+min(len(elements)*jobjson.MostErrors, mostWordings)*wordingMemory)) {
-		p = errBusy()
-	}
 	if p != nil {
 		p.write(w)
 		return
 	}
+	if len(data) <= a.mostJobBytes() { // a longer one has it
+		leave := a.bodies.enter(r.Context(), int64(len(elements)*jobMemory))
+		if leave == nil {
+			errBusy().write(w)
+			return
+		}
+		defer leave()
+	}
 	// The enqueue is completed even if the client disconnects.
-	stream := a.newLineStream(context.WithoutCancel(r.Context()), held)
+	stream := a.newLineStream(context.WithoutCancel(r.Context()))
 	stream.all, stream.many.items = true, make([]EnqueuedItem, 0, len(elements))
 	stream.lines = &arraySource{rest: elements, longest: stream.longest}
 	stream.run(w)
@@ -62,12 +66,11 @@ func place(i int) at { return at("body[" + strconv.Itoa(i) + "]") }
 
 // split returns the elements of an array as parts of data.
 func split(data []byte) ([][]byte, *Problem) {
-	if !json.Valid(data) {
-		var anything any
-		return nil, syntaxProblem(errors.New("is not valid JSON: " + json.Unmarshal(data, &anything).Error()))
-	}
-	elements, ok := jobjson.Elements(data, mostItems)
-	if !ok {
+	elements, ok, err := jobjson.Elements(data, mostItems)
+	switch {
+	case err != nil:
+		return nil, syntaxProblem(errors.New("is not valid JSON: " + err.Error()))
+	case !ok:
 		return nil, newProblem(http.StatusRequestEntityTooLarge, "the array has more than %d jobs, which is the most that is accepted; send several, or lines (%s), of which there may be any number", mostItems, ndjsonType)
 	}
 	return elements, nil

@@ -44,9 +44,9 @@ func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I)
 			p = checkQuery(r)
 		}
 		if p == nil && o.holds != nil {
-			held := a.lists.account(ctx.Context())
-			defer held.close()
-			if !held.wait(ctx.Context(), o.holds(r)) {
+			if leave := a.lists.enter(ctx.Context(), o.holds(r)); leave != nil {
+				defer leave()
+			} else {
 				p = newProblem(http.StatusServiceUnavailable, "too many lists are being read here at the moment; try again in a second")
 				p.retryAfter = 1
 			}

@@ -70,7 +70,7 @@ func (t *results) send() error {
 		err = t.control.Flush()
 	}
 	if err != nil {
-		return &leftError{err}
+		return &bodyError{err}
 	}
 	return nil
 }
@@ -90,9 +90,3 @@ func (t *results) end(counts *Progress, p *Problem) {
 		_ = t.send() // the caller may have left
 	}
 }
-
-// leftError is the error of a caller that has disconnected.
-type leftError struct{ err error }
-
-func (e *leftError) Error() string { return fmt.Sprintf("write results: %v", e.err) }
-func (e *leftError) Unwrap() error { return e.err }

@@ -3,6 +3,7 @@
 package jobjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/httpjob"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -25,36 +27,106 @@ func (e *SyntaxError) Is(target error) bool { return target == jobs.ErrInvalid }
 // ErrNotUTF8 is the error of data that is not UTF-8: JSON that contains it would be invalid.
 var ErrNotUTF8 error = &SyntaxError{"is not UTF-8, as JSON is"}
 
-// Parse reads one job in the form of the JSON that a job is printed in into spec,
-// whose values are the defaults of what the JSON leaves out. What cannot be chosen
-// at an enqueue is passed over. The payload is a part of data, byte for byte, which
-// must stay as it is until the job is enqueued; whether it is JSON is checked with
-// the job's other values, by [jobs.Spec.Validate].
+// Parse reads one job in the form of the JSON that a job is printed in into spec, whose values are the defaults
+// of what the JSON leaves out. What cannot be chosen at an enqueue is passed over. The payload is
+// a part of data, which must stay as it is until the job is enqueued.
 //
 // Errors: [ErrNotUTF8], or another *SyntaxError where data is not a JSON object, else a
-// *jobs.ValidationError that names each wrong field, in the order of data, those
-// of objects with their path, such as retry.max_retries.
-//
-// It parses data in one pass: encoding/json would need three, most of the time for a large file.
+// *jobs.ValidationError that names each wrong field, in the order of data, those of objects with their path, such
+// as retry.max_retries.
 func Parse(data []byte, spec *jobs.Spec) error {
 	if !utf8.Valid(data) {
 		return ErrNotUTF8
 	}
-	p := parser{line: data}
-	err := p.object(spec)
+	p := parser{spec: spec, seen: make([]bool, len(fields))}
+	rest, broken := data, []byte(nil)
+	if !json.Valid(data) {
+		rest, broken = brokenPayload(data)
+	}
+	if rest = bytes.TrimSpace(rest); len(rest) == 0 || rest[0] != '{' {
+		return syntaxProblem(data)
+	}
+	eachField(rest, p.set)
+	if broken != nil {
+		spec.Payload = broken // [jobs.Spec.Validate] says what is wrong with it
+	}
 	switch {
-	case errors.Is(err, errSyntax):
-		err := syntaxProblem(data)
-		if p.payload {
-			err.text += "; a payload is JSON, with names and texts in double quotes"
-		}
-		return err
-	case err != nil:
-		return err
-	case len(p.wrong) > 0:
+	case p.seen[payloadField]:
+	case p.reported:
+		p.bad("payload", `is missing; "list" leaves payloads out, "get ID -o json" has them`)
+	default:
+		p.bad("payload", "is missing; give JSON, for instance {} or null")
+	}
+	if len(p.wrong) > 0 {
 		return &jobs.ValidationError{Fields: p.wrong}
 	}
 	return nil
+}
+
+// brokenPayload takes the payload out of an object that is valid JSON but for it; of other data it returns nil.
+func brokenPayload(data []byte) (rest, payload []byte) {
+	before, payload, found := bytes.Cut(data, []byte(`"payload":`))
+	payload = next(payload)
+	end := valueEnd(payload)
+	rest = slices.Concat(before, []byte(`"payload":null`), payload[end:])
+	if !found || end == 0 || !json.Valid(rest) {
+		return nil, nil
+	}
+	return rest, payload[:end]
+}
+
+// eachField calls visit with the name and value of each field of a valid object, in order.
+func eachField(object []byte, visit func(name string, value []byte)) {
+	for rest := next(object[1:]); rest[0] != '}'; rest = next(rest) {
+		end := valueEnd(rest)
+		name := unquote(rest[:end])
+		rest = next(rest[end:])
+		end = valueEnd(rest)
+		visit(name, rest[:end:end])
+		rest = rest[end:]
+	}
+}
+
+// next skips white space, commas and colons of valid JSON.
+func next(data []byte) []byte { return bytes.TrimLeft(data, " \t\r\n,:") }
+
+// valueEnd returns the length of the value that valid JSON begins with.
+func valueEnd(data []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+			if !quoted && depth == 0 {
+				return i + 1
+			}
+		case quoted:
+		case c == '{', c == '[':
+			depth++
+		case c == '}', c == ']':
+			if depth--; depth < 0 { // of what is around it
+				return i
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		case depth == 0 && strings.IndexByte(" \t\r\n,", c) >= 0:
+			return i
+		}
+	}
+	return len(data)
+}
+
+// unquote decodes a valid string; most need no decoding.
+func unquote(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	_ = json.Unmarshal(quoted, &s)
+	return s
 }
 
 // Complete adds to an error of [Parse] what [jobs.Spec.Validate] finds wrong with the
@@ -88,24 +160,30 @@ func covers(unread, invalid string) bool {
 	return object(unread) == object(invalid)
 }
 
-// errSyntax is returned for a line that is not JSON; syntaxProblem says where.
-var errSyntax = errors.New("syntax")
-
-// syntaxProblem returns the syntax error of encoding/json.
-func syntaxProblem(line []byte) *SyntaxError {
+// syntaxProblem returns the syntax error of encoding/json, with a hint where the payload is the cause.
+func syntaxProblem(data []byte) *SyntaxError {
 	var whole json.RawMessage
-	if err := json.Unmarshal(line, &whole); err != nil {
-		return &SyntaxError{fmt.Sprintf("is not valid JSON: %v", err)}
+	err := json.Unmarshal(data, &whole)
+	if err == nil {
+		return &SyntaxError{`is not a JSON object; write a job such as {"destination":"example","payload":{}}`}
 	}
-	return &SyntaxError{`is not a JSON object; write a job such as {"destination":"example","payload":{}}`}
+	text := fmt.Sprintf("is not valid JSON: %v", err)
+	if _, payload, found := bytes.Cut(data, []byte(`"payload":`)); found {
+		dec := json.NewDecoder(bytes.NewReader(payload))
+		err := dec.Decode(&whole)
+		if after := bytes.TrimSpace(payload[dec.InputOffset():]); err != nil || len(after) > 0 && after[0] != ',' && after[0] != '}' {
+			text += "; a payload is JSON, with names and texts in double quotes"
+		}
+	}
+	return &SyntaxError{text}
 }
 
-// parser is a position in a line.
+// parser sets the fields of a job.
 type parser struct {
-	line    []byte
-	i       int
-	payload bool // the position is in the payload, or what follows it is not expected there
-	wrong   []jobs.FieldError
+	spec     *jobs.Spec
+	seen     []bool // by index of fields
+	reported bool   // a field was passed over that only Tidegate sets
+	wrong    []jobs.FieldError
 }
 
 // MostErrors bounds the errors of one job.
@@ -113,193 +191,50 @@ const MostErrors = 50
 
 // bad adds a validation error of a field.
 func (p *parser) bad(field, text string) {
-	if !p.full() {
+	if len(p.wrong) < MostErrors {
 		p.wrong = append(p.wrong, jobs.FieldError{Field: field, Message: text})
 	}
 }
 
-// full reports whether no more errors are noted.
-func (p *parser) full() bool { return len(p.wrong) >= MostErrors }
-
-// object reads the whole line.
-func (p *parser) object(spec *jobs.Spec) error {
-	if !p.token('{') {
-		return errSyntax
-	}
-	var seen seenFields
-	for more := !p.token('}'); more; {
-		p.space()
-		name, err := p.text()
-		if err != nil || !p.token(':') {
-			return errSyntax
-		}
-		p.payload = name == "payload"
-		p.space()
-		value := p.value()
-		if value == nil {
-			return errSyntax
-		}
-		if err := seen.set(p, name, value, spec); err != nil {
-			return err
-		}
-		switch {
-		case p.token(','):
-		case p.token('}'):
-			more = false
-		default:
-			return errSyntax
-		}
-		p.payload = false
-	}
-	if p.space(); p.i != len(p.line) {
-		return errSyntax
-	}
+// set sets a field of the job.
+func (p *parser) set(name string, value []byte) {
+	i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 	switch {
-	case seen.payload:
-	case seen.reported:
-		p.bad("payload", `is missing; "list" leaves payloads out, "get ID -o json" has them`)
-	default:
-		p.bad("payload", "is missing; give JSON, for instance {} or null")
+	case i < 0 && reported[name]:
+		p.reported = true
+		return
+	case len(p.wrong) >= MostErrors:
+		return
+	case i < 0:
+		p.bad(text.Cut(name, longestQuote), noSuchField(name))
+		return
+	case p.seen[i]:
+		p.bad(name, "is given twice")
+		return
 	}
-	return nil
-}
-
-func (p *parser) space() {
-	for p.i < len(p.line) {
-		switch p.line[p.i] {
-		case ' ', '\t', '\r', '\n':
-			p.i++
-		default:
-			return
-		}
-	}
-}
-
-// token takes one character, with the white space before it, if it comes next.
-func (p *parser) token(c byte) bool {
-	p.space()
-	if p.i < len(p.line) && p.line[p.i] == c {
-		p.i++
-		return true
-	}
-	return false
-}
-
-// text takes a string.
-func (p *parser) text() (string, error) {
-	start := p.i
-	if !p.skipString() {
-		return "", errSyntax
-	}
-	return unquote(p.line[start:p.i])
-}
-
-// value takes a value of any kind and returns it as it is written; nil where
-// none can be. Only its end is looked for: it may not be valid.
-func (p *parser) value() []byte {
-	start := p.i
-	if p.i == len(p.line) {
-		return nil
-	}
-	switch p.line[p.i] {
-	case '"':
-		if !p.skipString() {
-			return nil
-		}
-	case '{', '[':
-		if !p.skipNested() {
-			return nil
-		}
-	default:
-		p.skipWord()
-	}
-	if p.i == start {
-		return nil
-	}
-	return p.line[start:p.i:p.i]
-}
-
-// skipWord goes over a number, true, false or null.
-func (p *parser) skipWord() {
-	for p.i < len(p.line) {
-		switch p.line[p.i] {
-		case ',', '}', ']', ' ', '\t', '\r', '\n':
-			return
-		}
-		p.i++
+	p.seen[i] = true
+	err := fields[i].set(value, p.spec)
+	if part, inside := errors.AsType[*partError](err); inside {
+		p.bad(name+"."+part.field, part.text)
+	} else if err != nil {
+		p.bad(name, err.Error())
 	}
 }
 
-func (p *parser) skipNested() bool {
-	for depth := 0; p.i < len(p.line); {
-		switch p.line[p.i] {
-		case '"':
-			if !p.skipString() {
-				return false
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		}
-		p.i++
-		if depth == 0 {
-			return true
-		}
+// Elements takes an array apart, into parts of data. ok is false if it has more elements than most. The error is
+// that of JSON.
+func Elements(data []byte, most int) (elements [][]byte, ok bool, err error) {
+	if !json.Valid(data) {
+		var anything any
+		return nil, true, json.Unmarshal(data, &anything)
 	}
-	return false
-}
-
-func (p *parser) skipString() bool {
-	if p.i >= len(p.line) || p.line[p.i] != '"' {
-		return false
-	}
-	for p.i++; p.i < len(p.line); p.i++ {
-		switch p.line[p.i] {
-		case '\\':
-			p.i++
-		case '"':
-			p.i++
-			return true
-		}
-	}
-	return false
-}
-
-// unquote decodes a string; most need no decoding.
-func unquote(quoted []byte) (string, error) {
-	for _, c := range quoted[1 : len(quoted)-1] {
-		if c == '\\' || c < ' ' || c >= 0x80 {
-			var s string
-			if err := json.Unmarshal(quoted, &s); err != nil {
-				return "", errSyntax
-			}
-			return s, nil
-		}
-	}
-	return string(quoted[1 : len(quoted)-1]), nil
-}
-
-// Elements takes an array that is valid JSON apart, into parts of data. ok is false if
-// it has more than most.
-func Elements(data []byte, most int) (elements [][]byte, ok bool) {
-	p := parser{line: data}
-	if !p.token('[') || p.token(']') {
-		return nil, true
-	}
-	for {
-		p.space()
-		element := p.value()
-		if element == nil {
-			return elements, true
-		}
+	for rest := next(bytes.TrimSpace(data)[1:]); rest[0] != ']'; rest = next(rest) {
 		if len(elements) == most {
-			return nil, false
+			return nil, false, nil
 		}
-		elements = append(elements, element)
-		if !p.token(',') {
-			return elements, true
-		}
+		end := valueEnd(rest)
+		elements = append(elements, rest[:end:end])
+		rest = rest[end:]
 	}
+	return elements, true, nil
 }

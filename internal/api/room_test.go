@@ -10,81 +10,47 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 
-// unused reports whether nothing is in use.
-func (m *memory) unused() bool { return free(m.all, m.most) }
-
-// free reports whether n bytes are free.
-func free(of *semaphore.Weighted, n int64) bool {
-	if !of.TryAcquire(n) {
-		return false
-	}
-	of.Release(n)
-	return true
-}
-
-func TestMemoryIsShared(t *testing.T) {
-	t.Parallel()
-	m := newMemory(100)
-	as := func(name string) *account {
-		return m.account(access.With(t.Context(), access.Identity{Name: name}))
-	}
-	ann, again, bob, eve := as("ann"), as("ann"), as("bob"), as("eve")
-	for i, step := range []struct {
-		who  *account
-		n    int64
-		want bool
-	}{{ann, 30, true}, {again, 21, false}, {again, 20, true}, {bob, 40, true}, {eve, 11, false}, {eve, 10, true}, {bob, 1, false}} {
-		if got := step.who.try(step.n); got != step.want {
-			t.Errorf("step %d: %v, want %v", i, got, step.want)
-		}
-	}
-	ann.release(10)
-	ann.close()
-	if !bob.try(10) || bob.try(1) {
-		t.Error("what was given back is not there for others, up to their half")
-	}
-	for _, a := range []*account{again, bob, eve} {
-		a.close()
-	}
-	if !m.unused() {
-		t.Error("not all was given back")
-	}
-}
-
-func TestMemoryIsWaitedFor(t *testing.T) {
+// A name takes half of the room at most; what is given back reaches those that wait, and not for ever.
+func TestRoomIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(100)
-		ann, again := m.account(t.Context()), m.account(t.Context())
-		ann.try(50)
+		r := newRoom(100)
+		enter := func(name string, n int64) func() {
+			return r.enter(access.With(t.Context(), access.Identity{Name: name}), n)
+		}
+		ann := enter("ann", 30)
+		began := time.Now()
+		if enter("ann", 21) != nil || time.Since(began) != roomPatience {
+			t.Errorf("ann has more than half of the room after %v", time.Since(began))
+		}
+		bob := enter("bob", 1000) // more than half is half
+		if bob == nil || enter("eve", 21) != nil {
+			t.Error("bob has no room, or eve has what is not there")
+		}
 		var waiting sync.WaitGroup
 		for range 5 {
 			waiting.Go(func() {
-				if !again.wait(t.Context(), 10) {
-					t.Error("what was given back did not reach those who wait")
+				if enter("eve", 10) == nil {
+					t.Error("what was given back did not reach those that wait")
 				}
 			})
 		}
 		synctest.Wait()
-		ann.release(20)
-		synctest.Wait()
-		ann.release(30)
+		ann()
 		waiting.Wait()
-		began := time.Now()
-		if again.wait(t.Context(), 1) || time.Since(began) != memoryPatience {
-			t.Errorf("more than there is came after %v", time.Since(began))
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if again.wait(ctx, 1) {
-			t.Error("more than there is came to one who has left")
+		if r.enter(ctx, 1) != nil {
+			t.Error("there is room for a caller that has left")
+		}
+		bob()
+		if r.all.TryAcquire(51) || !r.all.TryAcquire(50) {
+			t.Error("not all was given back")
 		}
 	})
 }
@@ -119,21 +85,19 @@ func TestManySlowStreams(t *testing.T) {
 	slow.Wait()
 }
 
-// A stream for whose lines there is little memory goes on in small chunks, and gives
-// all of it back.
-func TestLinesInLittleMemory(t *testing.T) {
+// Streams and arrays that wait for room go on, and give all of it back.
+func TestEnqueuesInLittleRoom(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	a := build(Options{Redis: b.rdb, Client: b.client})
-	a.memory = newMemory(2 * (500 << 10)) // half of it for one name
+	a.bodies = newRoom(2 * chunkMemory) // half of it for one name: one chunk
 	few := &bench{url: serve(t, as(a))}
-	line := `{"destination":"shop","payload":"` + strings.Repeat("x", 500) + `"}` + "\n"
+	job := `{"destination":"shop","payload":"` + strings.Repeat("x", 500) + `"}`
 	long := `{"destination":"shop","payload":"` + strings.Repeat("x", 70<<10) + `"}` + "\n"
 	for name, body := range map[string]string{
-		"short":                  strings.Repeat(line, 3000),
-		"refused":                strings.Repeat("{}\n", 3000),
-		"long":                   strings.Repeat(long[:20<<10]+"\"}\n", 50),
-		"longer than the buffer": long + strings.Repeat(line, 10) + strings.Repeat(long, 20),
+		"short":                  strings.Repeat(job+"\n", 5000),
+		"refused":                strings.Repeat("{}\n", 5000),
+		"longer than the buffer": long + strings.Repeat(job+"\n", 10) + strings.Repeat(long, 50),
 	} {
 		got := few.post(t, "/v1/jobs", body, "Content-Type", ndjsonType, "Accept", ndjsonType)
 		n := strings.Count(body, "\n")
@@ -141,7 +105,14 @@ func TestLinesInLittleMemory(t *testing.T) {
 			t.Errorf("%s: %d, %d lines of %d: %.300s", name, got.status, strings.Count(got.body, "\n"), n, got.body)
 		}
 	}
-	redistest.Eventually(t, "the memory", a.memory.unused)
+	few.post(t, "/v1/jobs", jsonOf(2000, job)).ok(t, http.StatusCreated)
+	redistest.Eventually(t, "the room", func() bool {
+		ok := a.bodies.all.TryAcquire(a.bodies.most)
+		if ok {
+			a.bodies.all.Release(a.bodies.most)
+		}
+		return ok
+	})
 }
 
 // An array of any size that is accepted finds room in a half of the memory.
@@ -154,8 +125,5 @@ func TestTheLargestArrayFindsRoom(t *testing.T) {
 		if p := b.send(t, http.MethodPost, "/v1/jobs", reader).problem(t, http.StatusUnprocessableEntity); p.Progress == nil || p.Rejected != 1 {
 			t.Errorf("%s: %s", how, p.Detail)
 		}
-	}
-	if most := int64(mostArrayBytes + 1 + mostItems*jobMemory); most > mostBodyBytes/2 {
-		t.Errorf("the largest array takes %d bytes, for which there is no room", most)
 	}
 }
