@@ -224,7 +224,7 @@ func (r refusals) wait(hint time.Duration) time.Duration {
 }
 
 // countRefusedAlone counts a refusal that was laid to the job, for people.
-func (d *destination) countRefusedAlone(job *jobs.Job, r refusals, failed bool) {
+func (d *decider) countRefusedAlone(job *jobs.Job, r refusals, failed bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
 	now, err := d.rdb.Time(ctx).Result()

@@ -20,42 +20,51 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// destination serves one destination: its engine, its breaker and the gate between them.
-type destination struct {
-	name    string
-	handler Handler
+// journal reports what becomes of a destination's jobs to the log and to observers.
+type journal struct {
+	name      string
+	log       *slog.Logger
+	observers *observers
+	failures  *failureLog
+	strangers outage.Limiter // types of tasks of other programs, logged once
+}
+
+// decider decides what becomes of a job, by its call and by the breaker.
+type decider struct {
+	journal
+
 	s       settings
 	rdb     redis.UniversalClient
 	o       Options
-	log     *slog.Logger
+	breaker *breaker.Breaker
+	seen    *seen           // nil for system destinations, whose calls have different receivers
+	unkeyed outage.Limiter  // errors of KeyBy
+	serving context.Context // ends when Run stops; set before phaseStarted
 
+	calls    context.Context // parent of every call; cancelled when the time to shut down is over
+	cutCalls context.CancelCauseFunc
+}
+
+// destination serves one destination: its engine, its breaker and the gate between them.
+type destination struct {
+	decider
+
+	handler Handler
 	suspect *engine.Suspect
 	starts  starts
 	reach   *reach
 	doubts  *doubts
-	seen    *seen // nil for system destinations, whose calls have different receivers
 	routes  routes
-	breaker *breaker.Breaker
 	engine  *engine.Engine
 	gate    *gate
-	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
-	serving context.Context // ends when Run stops; set before phaseStarted
+	phase   atomic.Int32 // of phaseNew, phaseStarted, phaseStopping
 
-	waiting atomic.Int32 // jobs whose outcome waits for the next calls: see undecided
-
-	observers *observers
-	failures  *failureLog
-	strangers outage.Limiter // types of tasks of other programs, logged once
-	unkeyed   outage.Limiter // errors of KeyBy
-
+	waiting  atomic.Int32   // jobs whose outcome waits for the next calls: see undecided
 	watching sync.WaitGroup // watchCredentials
 
 	stuckAfter time.Duration // StuckAfter, shorter in tests
 	stuck      atomic.Int32  // number of stuck handlers
 	stopped    chan struct{} // closed when handlers are no longer waited for
-
-	calls    context.Context // parent of every call; cancelled when the time to shut down is over
-	cutCalls context.CancelCauseFunc
 }
 
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
@@ -63,11 +72,12 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 		o.Observers = nil // they publish jobs to such a destination
 	}
 	log := o.Logger.With("destination", name)
-	d := &destination{
-		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
-		stuckAfter: stuckAfter, stopped: make(chan struct{}), observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
-		strangers: outage.Limiter{Every: math.MaxInt64}, unkeyed: outage.Limiter{Every: time.Minute},
+	d := &destination{handler: h, reach: newReach(log, s.timeout), stuckAfter: stuckAfter, stopped: make(chan struct{})}
+	d.journal = journal{
+		name: name, log: log, observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
+		strangers: outage.Limiter{Every: math.MaxInt64},
 	}
+	d.s, d.rdb, d.o, d.unkeyed.Every = s, rdb, o, time.Minute
 	if !store.System(name) {
 		d.seen = &seen{}
 	}
@@ -168,7 +178,7 @@ func (d *destination) close() {
 
 // logTransition logs the begin and the end of an incident, and other transitions at debug
 // level.
-func (d *destination) logTransition(e breaker.Event) {
+func (d *decider) logTransition(e breaker.Event) {
 	attrs := []any{"breaker", e.Name, "incident", e.Incident, "from", e.From.String(), "to", e.To.String(), "by", e.By}
 	if !e.OpenUntil.IsZero() {
 		attrs = append(attrs, "open_until", e.OpenUntil)

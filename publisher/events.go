@@ -157,7 +157,7 @@ func answerOf(destination string, job *jobs.Job, r callResult) Answer {
 }
 
 // applied reports the applied outcome.
-func (d *destination) applied(event *JobEvent, s store.Applied) {
+func (d *journal) applied(event *JobEvent, s store.Applied) {
 	switch s.Kind {
 	case "":
 		return // another worker has recovered it meanwhile
@@ -191,7 +191,7 @@ func (d *destination) applied(event *JobEvent, s store.Applied) {
 }
 
 // recovered reports a job of a dead worker that this process has recovered.
-func (d *destination) recovered(msg *store.Message, s store.Applied) {
+func (d *journal) recovered(msg *store.Message, s store.Applied) {
 	d.log.Warn("job of a dead worker recovered", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
 	if s.Kind != store.KindFail {
 		return
@@ -205,7 +205,7 @@ func (d *destination) recovered(msg *store.Message, s store.Applied) {
 }
 
 // unreadable reports a job that failed because its record cannot be read.
-func (d *destination) unreadable(queue, id, key string, s store.Applied) {
+func (d *journal) unreadable(queue, id, key string, s store.Applied) {
 	if s.Kind != store.KindFail {
 		return // another worker has recovered it meanwhile, or it was cancelled
 	}
@@ -216,16 +216,16 @@ func (d *destination) unreadable(queue, id, key string, s store.Applied) {
 }
 
 // expired reports jobs that this process has ended because they expired.
-func (d *destination) expired(_ string, n int) {
+func (d *journal) expired(_ string, n int) {
 	d.observers.expired(d.name, n)
 	d.log.Debug("jobs expired", "jobs", n)
 }
 
 // released reports jobs that this process has fetched after they were held.
-func (d *destination) released(_ string, n int) { d.observers.released(d.name, n) }
+func (d *journal) released(_ string, n int) { d.observers.released(d.name, n) }
 
 // foreign reports tasks of other programs that this process has moved to asynq's archive.
-func (d *destination) foreign(queue, taskType string, n int) {
+func (d *journal) foreign(queue, taskType string, n int) {
 	d.observers.foreign(d.name, n)
 	if d.strangers.Allow(queue + " " + taskType) {
 		d.log.Warn("tasks of another program in a queue of Tidegate were not run; they are in asynq's archive; further ones of this type are counted, not logged",

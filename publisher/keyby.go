@@ -13,7 +13,7 @@ import (
 )
 
 // limitKeys returns engine.Options.KeyOf: nil without KeyBy.
-func (d *destination) limitKeys() func(msg, own string) string {
+func (d *decider) limitKeys() func(msg, own string) string {
 	if d.s.keyBy == nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (d *destination) limitKeys() func(msg, own string) string {
 }
 
 // keyBy calls KeyBy; a panic is an error.
-func (d *destination) keyBy(job *jobs.Job) (key string, err error) {
+func (d *decider) keyBy(job *jobs.Job) (key string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("KeyBy panicked: %v", r)
@@ -70,13 +70,13 @@ func toKey(text string) string {
 }
 
 // rekeyed reports whether the job has a key, and by KeyBy another one holds it, or none.
-func (d *destination) rekeyed(job *jobs.Job, permit breaker.Permit) bool {
+func (d *decider) rekeyed(job *jobs.Job, permit breaker.Permit) bool {
 	return d.s.keyBy != nil && job.Key != "" && job.Key != permit.Key()
 }
 
 // tokenPermit returns a permit of the breaker of the job's own key where another key holds the job by
 // KeyBy: that breaker is open while the API refuses the token of the key. The zero permit without one.
-func (d *destination) tokenPermit(job *jobs.Job, permit breaker.Permit) (breaker.Permit, error) {
+func (d *decider) tokenPermit(job *jobs.Job, permit breaker.Permit) (breaker.Permit, error) {
 	if !d.rekeyed(job, permit) {
 		return breaker.Permit{}, nil
 	}

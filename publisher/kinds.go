@@ -52,23 +52,23 @@ var kinds = [numKinds]struct {
 	// kind and reason are what becomes of the job; decide, if not nil, says more.
 	kind   store.Kind
 	reason string
-	decide func(d *destination, e *ending, o *store.Outcome)
+	decide func(d *decider, e *ending, o *store.Outcome)
 }{
-	succeeded:        {outcome: OutcomeSuccess, called: true, accepts: always, report: success, kind: store.KindComplete, decide: (*destination).completed},
-	rateLimited:      {outcome: OutcomeRateLimited, called: true, report: callResult.limited, kind: store.KindReschedule, reason: ReasonRateLimited, decide: (*destination).afterRefused},
-	unauthorized:     {outcome: OutcomeUnauthorized, called: true, report: callResult.unauthorized, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*destination).afterDenial},
-	noCredentials:    {outcome: OutcomeUnauthorized, report: callResult.unauthorized, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*destination).afterDenial},
-	noOwnCredentials: {outcome: OutcomeUnauthorized, report: neutral, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*destination).afterDenial},
-	failed:           {outcome: OutcomeFailure, called: true, trigger: jobs.OnFailure, accepts: byStatus, report: callResult.answered, kind: store.KindRetry, decide: (*destination).afterFailure},
-	explicit:         {outcome: OutcomeFailure, called: true, trigger: jobs.OnExplicit, accepts: byStatus, report: callResult.answered, kind: store.KindRetry, decide: (*destination).afterFailure},
-	timedOut:         {outcome: OutcomeTimeout, called: true, trigger: jobs.OnTimeout, accepts: byStatus, report: callResult.answered, kind: store.KindRetry, decide: (*destination).afterFailure},
-	jobTimedOut:      {outcome: OutcomeTimeout, called: true, trigger: jobs.OnTimeout, report: neutral, kind: store.KindRetry, decide: (*destination).afterFailure},
+	succeeded:        {outcome: OutcomeSuccess, called: true, accepts: always, report: success, kind: store.KindComplete, decide: (*decider).completed},
+	rateLimited:      {outcome: OutcomeRateLimited, called: true, report: callResult.limited, kind: store.KindReschedule, reason: ReasonRateLimited, decide: (*decider).afterRefused},
+	unauthorized:     {outcome: OutcomeUnauthorized, called: true, report: callResult.unauthorized, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*decider).afterDenial},
+	noCredentials:    {outcome: OutcomeUnauthorized, report: callResult.unauthorized, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*decider).afterDenial},
+	noOwnCredentials: {outcome: OutcomeUnauthorized, report: neutral, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*decider).afterDenial},
+	failed:           {outcome: OutcomeFailure, called: true, trigger: jobs.OnFailure, accepts: byStatus, report: callResult.answered, kind: store.KindRetry, decide: (*decider).afterFailure},
+	explicit:         {outcome: OutcomeFailure, called: true, trigger: jobs.OnExplicit, accepts: byStatus, report: callResult.answered, kind: store.KindRetry, decide: (*decider).afterFailure},
+	timedOut:         {outcome: OutcomeTimeout, called: true, trigger: jobs.OnTimeout, accepts: byStatus, report: callResult.answered, kind: store.KindRetry, decide: (*decider).afterFailure},
+	jobTimedOut:      {outcome: OutcomeTimeout, called: true, trigger: jobs.OnTimeout, report: neutral, kind: store.KindRetry, decide: (*decider).afterFailure},
 	permanent:        {outcome: OutcomePermanent, called: true, accepts: byStatus, report: callResult.answered, kind: store.KindFail},
 	notCalled:        {report: neutral, kind: store.KindFail},
-	unreachable:      {outcome: OutcomeUnreachable, called: true, unknown: true, kind: store.KindReschedule, reason: ReasonUnreachable, decide: (*destination).afterUnreachable},
-	jobUnreachable:   {outcome: OutcomeUnreachable, called: true, unknown: true, kind: store.KindReschedule, reason: ReasonUnreachable, decide: (*destination).afterUnreachable},
-	rescheduled:      {outcome: OutcomeRescheduled, called: true, accepts: byStatus, report: callResult.answered, kind: store.KindReschedule, reason: ReasonPublisher, decide: (*destination).afterReschedule},
-	refused:          {report: neutral, kind: store.KindReschedule, reason: ReasonBreaker, decide: (*destination).afterRefusal},
+	unreachable:      {outcome: OutcomeUnreachable, called: true, unknown: true, kind: store.KindReschedule, reason: ReasonUnreachable, decide: (*decider).afterUnreachable},
+	jobUnreachable:   {outcome: OutcomeUnreachable, called: true, unknown: true, kind: store.KindReschedule, reason: ReasonUnreachable, decide: (*decider).afterUnreachable},
+	rescheduled:      {outcome: OutcomeRescheduled, called: true, accepts: byStatus, report: callResult.answered, kind: store.KindReschedule, reason: ReasonPublisher, decide: (*decider).afterReschedule},
+	refused:          {report: neutral, kind: store.KindReschedule, reason: ReasonBreaker, decide: (*decider).afterRefusal},
 	interrupted:      {outcome: OutcomeInterrupted, called: true, unknown: true, report: neutral, kind: store.KindRequeue, decide: withoutError},
 	cancelled:        {outcome: OutcomeCancelled, called: true, unknown: true, report: neutral, kind: store.KindCancel, decide: withoutError},
 }

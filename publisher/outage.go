@@ -44,7 +44,7 @@ type counted struct {
 
 // undecided returns the call if it may turn out to be a part of an outage, or shortly before one. If
 // it has, it changes the outcome.
-func (d *destination) undecided(job *jobs.Job, key string, o *store.Outcome, event *JobEvent) *undecided {
+func (d *decider) undecided(job *jobs.Job, key string, o *store.Outcome, event *JobEvent) *undecided {
 	if !event.outage || o.Kind != store.KindFail && o.Kind != store.KindRetry {
 		return nil
 	}
@@ -97,7 +97,7 @@ func outageHolds(v *breaker.View) bool {
 // await waits until it is known whether the call was a part of an outage, and returns the outcome
 // of its job. It waits neither for a slot nor for Redis: the breaker's messages bring each call of
 // the fleet that counts, and each success.
-func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) store.Outcome {
+func (d *decider) await(s *undecided, o store.Outcome, event *JobEvent) store.Outcome {
 	for {
 		// That of a key is closed by the changes of the destination's breaker, too. Before the
 		// views, so that no change is missed.
@@ -145,7 +145,7 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 }
 
 // afterOutage is the outcome of a job whose call was a part of an outage.
-func (d *destination) afterOutage(s *undecided, v *breaker.View, failed store.Outcome, event *JobEvent) store.Outcome {
+func (d *decider) afterOutage(s *undecided, v *breaker.View, failed store.Outcome, event *JobEvent) store.Outcome {
 	o := store.Outcome{
 		Kind: store.KindReschedule, At: later(time.Now(), v.OpenUntil), Reason: deferredBy(v.Name), Limit: s.job.MaxReschedules,
 		Error: failed.Error, Response: failed.Response, Refusals: failed.Refusals,

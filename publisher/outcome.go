@@ -29,7 +29,7 @@ type ending struct {
 }
 
 // outcome decides the outcome of the job after a call.
-func (d *destination) outcome(e ending) store.Outcome {
+func (d *decider) outcome(e ending) store.Outcome {
 	row := &kinds[e.r.kind]
 	o := store.Outcome{Kind: row.kind}
 	e.event.Reason = row.reason
@@ -61,7 +61,7 @@ var resultOf = map[store.Kind]string{
 	store.KindReschedule: Rescheduled, store.KindUnstarted: Rescheduled, store.KindRetry: Retried,
 }
 
-func (d *destination) completed(e *ending, o *store.Outcome) {
+func (d *decider) completed(e *ending, o *store.Outcome) {
 	if reason := store.Reason(e.job.ReasonCode); reason.Code() == store.ReasonDecided {
 		o.Reason = reason
 	}
@@ -76,27 +76,27 @@ func (d *destination) completed(e *ending, o *store.Outcome) {
 }
 
 // withoutError leaves out what the handler said as it was interrupted.
-func withoutError(_ *destination, _ *ending, o *store.Outcome) {
+func withoutError(_ *decider, _ *ending, o *store.Outcome) {
 	if o.Error = ""; o.Kind == store.KindCancel {
 		o.Error = ErrCancelled.Error()
 	}
 }
 
-func (d *destination) afterUnreachable(e *ending, o *store.Outcome) {
+func (d *decider) afterUnreachable(e *ending, o *store.Outcome) {
 	o.At, o.Reason = e.now.Add(unreachablePause(e.job.RescheduleCount)), store.ReasonOf(store.ReasonUnreachable, d.name)
 	if e.job.MaxReschedules == nil {
 		o.Limit, o.CountedBy = new(defaultUnreachable), store.FieldUnreachable
 	}
 }
 
-func (d *destination) afterReschedule(e *ending, o *store.Outcome) {
+func (d *decider) afterReschedule(e *ending, o *store.Outcome) {
 	o.Error, o.Reason, o.Extend = "", reasonOf(e.r.err), store.Bounded(e.r.reschedule.ExtendExpiration)
 	if e.r.reschedule.Delay > 0 {
 		o.At = e.now.Add(store.Bounded(e.r.reschedule.Delay))
 	}
 }
 
-func (d *destination) afterFailure(e *ending, o *store.Outcome) {
+func (d *decider) afterFailure(e *ending, o *store.Outcome) {
 	policy := e.job.Retry
 	if !policy.Retries(e.job.Attempt, e.r.trigger) {
 		o.Kind = store.KindFail
@@ -116,7 +116,7 @@ func reasonOf(err error) store.Reason {
 }
 
 // withoutPermit is the outcome of a job for which no permit could be acquired.
-func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) store.Outcome {
+func (d *decider) withoutPermit(job *jobs.Job, err error, event *JobEvent) store.Outcome {
 	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
 	o := store.Outcome{
 		Kind: store.KindReschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
@@ -142,7 +142,7 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) s
 
 // afterRefusal defers a job after a breaker in its handler refused the call: usually another breaker
 // than the destination's, which permitted it.
-func (d *destination) afterRefusal(e *ending, o *store.Outcome) {
+func (d *decider) afterRefusal(e *ending, o *store.Outcome) {
 	o.Error = ""
 	open, ok := errors.AsType[*breaker.OpenError](e.r.err)
 	if !ok || open == nil { // Redis was unavailable, or the context ended
@@ -162,7 +162,7 @@ func (d *destination) afterRefusal(e *ending, o *store.Outcome) {
 }
 
 // afterRefused decides the outcome of a rate-limited job.
-func (d *destination) afterRefused(e *ending, o *store.Outcome) {
+func (d *decider) afterRefused(e *ending, o *store.Outcome) {
 	r := e.r
 	switch {
 	case r.whose != ofTheJob && e.open():
@@ -190,7 +190,7 @@ func (e *ending) open() bool {
 }
 
 // hinted is the wait that a hint asks for, as far as it is honoured; 0 for none.
-func (d *destination) hinted(hint time.Duration) time.Duration {
+func (d *decider) hinted(hint time.Duration) time.Duration {
 	if d.s.breaker.IgnoreHints {
 		return 0
 	}
@@ -198,7 +198,7 @@ func (d *destination) hinted(hint time.Duration) time.Duration {
 }
 
 // afterDenial decides the outcome of a job whose credentials the API refused, or that had none.
-func (d *destination) afterDenial(e *ending, o *store.Outcome) {
+func (d *decider) afterDenial(e *ending, o *store.Outcome) {
 	r := e.r
 	switch {
 	case r.hint > 0 && !r.called: // nothing was tried
@@ -220,7 +220,7 @@ func (d *destination) afterDenial(e *ending, o *store.Outcome) {
 }
 
 // countDeferred counts a job that was deferred because of an incident.
-func (d *destination) countDeferred(name, incident string, event *JobEvent) {
+func (d *decider) countDeferred(name, incident string, event *JobEvent) {
 	event.deferredBy, event.Incident = name, incident
 	d.breaker.Key(keyOf(name)).Rescheduled(incident, 1)
 }

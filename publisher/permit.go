@@ -28,7 +28,7 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 // inTime reports whether a permit is still good: its lease has not ended while this process was
 // stopped, so that another worker may be probing, and, if its call was to begin later than it was granted,
 // that has just come and the breaker has not opened meanwhile.
-func (d *destination) inTime(p breaker.Permit) bool {
+func (d *decider) inTime(p breaker.Permit) bool {
 	now := time.Now()
 	if !p.Until().IsZero() && !now.Before(p.Until()) {
 		return false
@@ -81,7 +81,7 @@ func (s *starts) next(planned, now time.Time) time.Time {
 
 // again counts a call of a permit that was refused because of its token, as a second one is about
 // to be made. The error is that of breaker.Allow.
-func (d *destination) again(p breaker.Permit, job *jobs.Job, started time.Time) error {
+func (d *decider) again(p breaker.Permit, job *jobs.Job, started time.Time) error {
 	if err := p.Again(d.calls); err != nil {
 		return err //nolint:wrapcheck // it is an outcome
 	}
@@ -96,7 +96,7 @@ func (d *destination) releaseUnused(delivery *engine.Delivery) {
 }
 
 // release releases a permit without a report; it ignores the zero permit.
-func (d *destination) release(p breaker.Permit) {
+func (d *decider) release(p breaker.Permit) {
 	if err := p.Release(context.WithoutCancel(d.calls)); err != nil {
 		d.log.Debug("permit not released; its lease ends by itself", "error", err)
 	}

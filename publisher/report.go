@@ -136,7 +136,7 @@ func (r callResult) countsForOutage(answer *jobs.Response) bool {
 }
 
 // reported logs that the breaker did not get a result.
-func (d *destination) reported(err error) {
+func (d *decider) reported(err error) {
 	if err != nil {
 		d.log.Warn("a result could not be reported to the breaker", "error", err)
 	}

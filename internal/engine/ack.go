@@ -85,7 +85,7 @@ func (k *committer) run() {
 
 // requeueUndecided puts the jobs whose handlers do not return at the end of a shutdown back to the
 // heads of their queues, without counting the run.
-func (e *Engine) requeueUndecided() {
+func (e *maintainer) requeueUndecided() {
 	for _, d := range e.flight.all() {
 		if d.decided() != nil {
 			continue
@@ -98,7 +98,7 @@ func (e *Engine) requeueUndecided() {
 }
 
 // applyUndecided applies an outcome, repeatedly until it succeeds or ctx ends.
-func (e *Engine) applyUndecided(ctx context.Context, queue, id, run string, o store.Outcome) (a store.Applied, err error) {
+func (e *maintainer) applyUndecided(ctx context.Context, queue, id, run string, o store.Outcome) (a store.Applied, err error) {
 	err = e.repeat(ctx, func() (err error) {
 		a, err = e.applyOutcome(ctx, queue, id, run, o)
 		return err
@@ -209,7 +209,7 @@ func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, 
 }
 
 // applyOutcome applies one outcome if the job belongs to the run; a run of "" is any run.
-func (e *Engine) applyOutcome(ctx context.Context, queue, id, run string, o store.Outcome) (store.Applied, error) {
+func (e *maintainer) applyOutcome(ctx context.Context, queue, id, run string, o store.Outcome) (store.Applied, error) {
 	a, err := store.Apply(ctx, e.rdb, queue, id, run, o)
 	if a.Children {
 		e.releaseChildren(queue)
@@ -218,7 +218,7 @@ func (e *Engine) applyOutcome(ctx context.Context, queue, id, run string, o stor
 }
 
 // repeat calls f until it succeeds, ctx ends, or Redis refuses for good.
-func (e *Engine) repeat(ctx context.Context, f func() error) error {
+func (e *core) repeat(ctx context.Context, f func() error) error {
 	pause := 50 * time.Millisecond
 	for {
 		began := time.Now()

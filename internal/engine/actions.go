@@ -9,7 +9,7 @@ import (
 // ReadAction reads the requested action of a job in flight and acts on it. The published
 // message is not proof of a request: all databases of a Redis share its channels, and ids of
 // jobs are not unique among them. If the read fails, the next heartbeat finds the request.
-func (e *Engine) ReadAction(ctx context.Context, queue, id string) {
+func (e *core) ReadAction(ctx context.Context, queue, id string) {
 	if e.flight.get(id) == nil {
 		return
 	}
@@ -20,7 +20,7 @@ func (e *Engine) ReadAction(ctx context.Context, queue, id string) {
 
 // request acts on the requested action of a job that may be in flight. A pause needs
 // nothing here: it takes effect when the run ends.
-func (e *Engine) request(id string, action store.Action) {
+func (e *core) request(id string, action store.Action) {
 	if d := e.flight.get(id); d != nil && action == store.Cancel {
 		d.cancel()
 	}
@@ -47,6 +47,6 @@ func (d *Delivery) OnCancel(cut func()) bool {
 
 // MarkStuck records with a job that its handler has not returned long after its context
 // ended; a cancel reports that.
-func (e *Engine) MarkStuck(ctx context.Context, d *Delivery) error {
+func (e *core) MarkStuck(ctx context.Context, d *Delivery) error {
 	return store.MarkStuck(ctx, e.rdb, d.Queue, d.ID, d.run) //nolint:wrapcheck // it names the operation
 }

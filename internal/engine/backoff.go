@@ -11,7 +11,7 @@ const backoffFor = 30 * time.Second
 
 // backOffNode skips the queues of a queue's node, which does not answer, so that queues on
 // other nodes are fetched from; false without another node.
-func (e *Engine) backOffNode(queue string) bool {
+func (e *queues) backOffNode(queue string) bool {
 	failed := e.node(queue)
 	same := slices.DeleteFunc(slices.Clone(e.o.Queues), func(q string) bool { return e.node(q) != failed })
 	if len(same) == len(e.o.Queues) {
@@ -25,7 +25,7 @@ func (e *Engine) backOffNode(queue string) bool {
 	return true
 }
 
-func (e *Engine) inBackoff(queue string) bool {
+func (e *queues) inBackoff(queue string) bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	_, backoff := e.backoff[queue]
@@ -33,7 +33,7 @@ func (e *Engine) inBackoff(queue string) bool {
 }
 
 // endBackoff ends the backoff of a queue: its node has answered.
-func (e *Engine) endBackoff(queue string) {
+func (e *waker) endBackoff(queue string) {
 	e.bufferMu.Lock()
 	_, rested := e.backoff[queue]
 	delete(e.backoff, queue)
@@ -44,7 +44,7 @@ func (e *Engine) endBackoff(queue string) {
 }
 
 // queuesInBackoff are to be checked.
-func (e *Engine) queuesInBackoff() (queues []string) {
+func (e *queues) queuesInBackoff() (queues []string) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	for q := range e.backoff {
@@ -54,7 +54,7 @@ func (e *Engine) queuesInBackoff() (queues []string) {
 }
 
 // fetched records that a fetch was answered which began at an instant: by all nodes, if no queue is in backoff.
-func (e *Engine) fetched(began time.Time) {
+func (e *queues) fetched(began time.Time) {
 	if len(e.queuesInBackoff()) == 0 {
 		e.health.worked(began)
 	}

@@ -77,60 +77,87 @@ type Options struct {
 	Recovered func(msg *store.Message, s store.Applied)
 }
 
-// Engine is the loop of one worker for some queues.
-type Engine struct {
+// An engine is built in layers: each knows those below it, and nothing of those above.
+
+// core is what all layers share: the jobs in flight, their leases, and Redis.
+type core struct {
 	rdb  redis.UniversalClient
 	o    Options
 	gate Gate
 
-	flight   inFlight
-	bufferMu sync.Mutex
-	buffer   []*Delivery // fetched, not yet handed out
-	// The next six are under bufferMu too.
-	refusedIn string             // queue of the job that the gate has refused, and that is next
-	paused    bool               // the last fetch found a paused queue
-	flowing   bool               // the last fetch returned jobs: completions fetch more
-	more      bool               // the last fetch returned all that it asked for, and left some
-	fetches   uint64             // counts fetches
-	empty     map[string]emptied // by queue
-	wakes     uint64             // counts calls of Wake
-	purgeAt   time.Time          // used by Worker.Purge alone
-	acks      committer
-	// recorded counts the jobs in flight whose completion is recorded.
-	recorded atomic.Int32
-	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.
-	waiting     atomic.Bool
-	due         map[string]dueKeys // by queue; under bufferMu too
-	opening     opening
-	slots       map[string][]any // permits of KeySlot that no job has yet; guarded by bufferMu
-	unheld      []unheld         // under bufferMu
-	health      health
-	maintenance maintenance
-	forwards    *forwards
+	flight inFlight
+	health health
+	pulse  pulse
+	node   func(queue string) string // of a Cluster
 
-	name string              // random; prefix of the ids of fetches
-	runs atomic.Uint64       // counts fetches
-	lost map[string][]string // by queue: fetches whose reply was lost; under bufferMu
-
-	backoff map[string]time.Time      // queues that are skipped, until then; under bufferMu
-	node    func(queue string) string // of a Cluster
+	name string        // random; prefix of the ids of fetches
+	runs atomic.Uint64 // counts fetches
 
 	ctx    context.Context // ends when fetching stops
 	cancel context.CancelFunc
 	hard   context.Context // ends at Abort
 	abort  context.CancelFunc
-	wake   chan struct{}
 	fatal  sync.Once
+}
 
-	pulse pulse
+// queues is what is known of the queues, and the jobs that were fetched from them and not handed out.
+type queues struct {
+	core
 
+	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.
+	waiting atomic.Bool
+	opening opening
+
+	bufferMu  sync.Mutex // of all below
+	buffer    []*Delivery
+	refusedIn string               // queue of the job that the gate has refused, and that is next
+	paused    bool                 // the last fetch found a paused queue
+	flowing   bool                 // the last fetch returned jobs: completions fetch more
+	more      bool                 // the last fetch returned all that it asked for, and left some
+	fetches   uint64               // counts fetches
+	empty     map[string]emptied   // by queue
+	wakes     uint64               // counts calls of Wake
+	due       map[string]dueKeys   // by queue
+	slots     map[string][]any     // permits of KeySlot that no job has yet
+	unheld    []unheld             // to be held again
+	lost      map[string][]string  // by queue: fetches whose reply was lost
+	backoff   map[string]time.Time // queues that are skipped, until then
+}
+
+// waker begins the fetching, which offer does, when there may be jobs.
+type waker struct {
+	queues
+
+	offer func(ready chan<- *Delivery)
+	run   run
+	wake  chan struct{} // ends the pause of a fetch
+}
+
+// maintainer moves due jobs, ends expired ones, releases children and deferred jobs, deletes old ones,
+// and applies outcomes, after which there may be some of these.
+type maintainer struct {
+	waker
+
+	maintenance maintenance
+	forwards    *forwards
+	// The next three are used by Worker.maintain and Worker.Purge alone.
 	retrying atomic.Bool
-	retried  time.Time // used by Worker.maintain alone
+	retried  time.Time
+	purgeAt  time.Time
+}
 
-	run      run
+// holder holds jobs for their keys, and finds those whose keys have opened.
+type holder struct{ maintainer }
+
+// Engine is the loop of one worker for some queues: it fetches, and settles jobs.
+type Engine struct {
+	holder
+
 	fetch    sync.Mutex    // held by Next
 	pause    time.Duration // until the next poll of empty queues; under fetch
-	flushing sync.Mutex    // held while completions are sent
+	acks     committer
+	recorded atomic.Int32 // jobs in flight whose completion is recorded
+	flushing sync.Mutex   // held while completions are sent
 	// completes is true by queue if Redis accepted its last completions; under flushing.
 	completes map[string]bool
 }
@@ -158,26 +185,20 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	if o.RecoverSpread == 0 {
 		o.RecoverSpread = 30 * time.Second
 	}
-	e := &Engine{
-		rdb: rdb, o: o, gate: o.Gate,
-		flight:    inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)},
-		empty:     map[string]emptied{},
-		lost:      map[string][]string{},
-		due:       map[string]dueKeys{},
-		forwards:  newForwards(o.Queues),
-		completes: map[string]bool{},
-		opening:   opening{all: true},
-		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
-		wake:      make(chan struct{}, 1),
-		pause:     o.PollMin,
-	}
+	e := &Engine{completes: map[string]bool{}, pause: o.PollMin}
+	e.rdb, e.o, e.gate = rdb, o, o.Gate
+	e.name = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name needs no secrecy
+	e.flight = inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)}
+	e.empty, e.lost, e.due, e.backoff = map[string]emptied{}, map[string][]string{}, map[string]dueKeys{}, map[string]time.Time{}
+	e.opening.all = true
+	e.wake, e.offer = make(chan struct{}, 1), e.fetchWhileFree
+	e.forwards = newForwards(o.Queues)
 	e.acks.flush = e.flushCompletions
 	e.health.log, e.health.closed = o.Logger, e.clientClosed
 	e.health.moved.Every, e.maintenance.failing.Every = time.Minute, time.Minute
 	if _, cluster := rdb.(*redis.ClusterClient); cluster {
 		e.health.settled = settledOnCluster
 	}
-	e.backoff = map[string]time.Time{}
 	e.hard, e.abort = context.WithCancel(context.Background())
 	e.node = func(queue string) string { return store.NodeOf(e.hard, rdb, queue) }
 	e.ctx, e.cancel = context.WithCancel(e.hard)
@@ -212,29 +233,29 @@ func (e *Engine) Finish() {
 
 // Abort ends all waiting for Redis at the end of the shutdown timeout. Jobs whose outcomes are
 // lost are recovered when their leases end.
-func (e *Engine) Abort() {
+func (e *core) Abort() {
 	e.abort()
 	e.health.stop()
 }
 
 // bounded returns a context for a call of the engine.
-func (e *Engine) bounded() (context.Context, context.CancelFunc) {
+func (e *core) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.hard, redisTimeout)
 }
 
 // Trouble returns the last error of the current outage of Redis and when the outage began;
 // nil without an outage.
-func (e *Engine) Trouble() (since time.Time, err error) { return e.health.failure() }
+func (e *core) Trouble() (since time.Time, err error) { return e.health.failure() }
 
 // CountInFlight is how many jobs are in flight: fetched, running, or not acknowledged yet.
-func (e *Engine) CountInFlight() int { return e.flight.len() }
+func (e *core) CountInFlight() int { return e.flight.len() }
 
 // Delivery returns the job in flight with the id, nil if there is none.
-func (e *Engine) Delivery(id string) *Delivery { return e.flight.get(id) }
+func (e *core) Delivery(id string) *Delivery { return e.flight.get(id) }
 
 // Bounded gives a call without a deadline one, so that a Redis that hangs cannot block a
 // shutdown.
-func (e *Engine) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+func (e *core) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
@@ -242,10 +263,10 @@ func (e *Engine) Bounded(ctx context.Context) (context.Context, context.CancelFu
 }
 
 // Aborted returns an error after Abort.
-func (e *Engine) Aborted() error { return e.hard.Err() }
+func (e *core) Aborted() error { return e.hard.Err() }
 
 // Stop calls Fatal, once: the worker cannot continue.
-func (e *Engine) Stop(err error) {
+func (e *core) Stop(err error) {
 	if e.o.Fatal != nil {
 		e.fatal.Do(func() { e.o.Fatal(err) })
 	}
@@ -253,7 +274,7 @@ func (e *Engine) Stop(err error) {
 
 // clientClosed stops the worker if the caller has closed the Redis client: outcomes can no
 // longer be applied. A Cluster's client also closes single nodes by itself.
-func (e *Engine) clientClosed() {
+func (e *core) clientClosed() {
 	ctx, cancel := context.WithTimeout(e.hard, time.Second)
 	defer cancel()
 	if err := e.rdb.Ping(ctx).Err(); errors.Is(err, redis.ErrClosed) {

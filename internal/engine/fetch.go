@@ -107,7 +107,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 
 // mustFetchAgain reports whether there are jobs that no message will say are ready: those of a
 // paused queue, held ones, and those of which this process has lost track.
-func (e *Engine) mustFetchAgain() bool {
+func (e *queues) mustFetchAgain() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	return e.paused || len(e.backoff) > 0 || len(e.due) > 0 || len(e.unheld) > 0 || len(e.lost) > 0 || e.opening.pending()
@@ -115,7 +115,7 @@ func (e *Engine) mustFetchAgain() bool {
 
 // startWaiting announces that the fetching is at the gate, so that completions do not fill
 // the buffer meanwhile; false if there is something already.
-func (e *Engine) startWaiting() bool {
+func (e *queues) startWaiting() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	if len(e.buffer) > 0 {
@@ -204,7 +204,7 @@ func (e *Engine) returnJobs(ctx context.Context, ds []*Delivery) error {
 
 // free is how many jobs may be fetched: the caller of Next has a slot for one, and the rest
 // follows from what is in flight.
-func (e *Engine) free() int {
+func (e *core) free() int {
 	return max(1, e.o.Concurrency-e.flight.slots())
 }
 
@@ -376,10 +376,10 @@ type fetch struct {
 }
 
 // nextRun names a fetch as no other is named.
-func (e *Engine) nextRun() string {
+func (e *core) nextRun() string {
 	return e.name + "-" + strconv.FormatUint(e.runs.Add(1), 36)
 }
 
-func (e *Engine) fetchArgs(f fetch, want int) store.FetchArgs {
+func (e *core) fetchArgs(f fetch, want int) store.FetchArgs {
 	return store.FetchArgs{Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease, Rekeys: e.o.KeyOf != nil}
 }

@@ -48,11 +48,11 @@ func newForwards(queues []string) *forwards {
 }
 
 // ForwardIn has the queue checked after d, and reports whether that is sooner than it was to be.
-func (e *Engine) ForwardIn(queue string, d time.Duration) (sooner bool) {
+func (e *maintainer) ForwardIn(queue string, d time.Duration) (sooner bool) {
 	return e.forwardAt(queue, time.Now().Add(d))
 }
 
-func (e *Engine) forwardAt(queue string, at time.Time) (sooner bool) {
+func (e *maintainer) forwardAt(queue string, at time.Time) (sooner bool) {
 	e.forwards.mu.Lock()
 	defer e.forwards.mu.Unlock()
 	l := e.forwards.queues[queue]
@@ -63,7 +63,7 @@ func (e *Engine) forwardAt(queue string, at time.Time) (sooner bool) {
 }
 
 // nextForward is when a queue of the engine is to be checked; zero: when a message comes.
-func (e *Engine) nextForward() (at time.Time) {
+func (e *maintainer) nextForward() (at time.Time) {
 	busy := e.flight.len() > 0
 	e.forwards.mu.Lock()
 	defer e.forwards.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *Engine) nextForward() (at time.Time) {
 }
 
 // beginForwards returns what is to be checked now, of the queues that may be.
-func (e *Engine) beginForwards(now time.Time, may func(queue string) bool) (args []store.ForwardArgs) {
+func (e *maintainer) beginForwards(now time.Time, may func(queue string) bool) (args []store.ForwardArgs) {
 	busy := e.flight.len() > 0
 	move := !e.waiting.Load() || e.gate.Flowing()
 	e.forwards.mu.Lock()
@@ -100,7 +100,7 @@ func (e *Engine) beginForwards(now time.Time, may func(queue string) bool) (args
 }
 
 // endForward takes the reply of a check, which says what the queue needs, and when the check began.
-func (e *Engine) endForward(began time.Time, a store.ForwardArgs, r store.ForwardReply, err error) {
+func (e *maintainer) endForward(began time.Time, a store.ForwardArgs, r store.ForwardReply, err error) {
 	now := time.Now()
 	if err != nil {
 		e.forwardAt(a.Queue, now.Add(forwardAgain))
@@ -135,7 +135,7 @@ func (e *Engine) endForward(began time.Time, a store.ForwardArgs, r store.Forwar
 }
 
 // mustRetry reports whether there may be something to repeat.
-func (e *Engine) mustRetry() bool {
+func (e *maintainer) mustRetry() bool {
 	e.maintenance.mu.Lock()
 	repeats := len(e.maintenance.repeats) > 0
 	e.maintenance.mu.Unlock()
@@ -152,7 +152,7 @@ func (e *Engine) retryWrites() {
 }
 
 // forwardAll moves due jobs to the queues now: the gate has opened.
-func (e *Engine) forwardAll() {
+func (e *maintainer) forwardAll() {
 	ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
 	defer cancel()
 	for _, q := range e.o.Queues {
@@ -169,7 +169,7 @@ func (e *Engine) forwardAll() {
 // backlog returns how many jobs can be fetched, as many as there are slots at most: pending ones, after
 // moving due ones there if there is none, or one that is held and whose key may be asked for, or has
 // opened. It asks Redis only if the last fetch does not show that there are more.
-func (e *Engine) backlog(ctx context.Context) (int, error) {
+func (e *holder) backlog(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	most := min(e.free(), maxFetch)

@@ -239,4 +239,4 @@ func (h *health) failure() (since time.Time, err error) {
 }
 
 // Heartbeat takes the result of a write that the worker makes every few seconds, and when it began.
-func (e *Engine) Heartbeat(began time.Time, err error) { e.health.heartbeat(began, err) }
+func (e *core) Heartbeat(began time.Time, err error) { e.health.heartbeat(began, err) }

@@ -33,7 +33,7 @@ type dueKeys struct {
 }
 
 // noteDue stores the held keys of a queue from a reply.
-func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
+func (e *queues) noteDue(queue string, keys store.HeldKeys) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due, known := e.due[queue]
@@ -54,7 +54,7 @@ func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
 }
 
 // noteLater notes that a key is due at an instant.
-func (e *Engine) noteLater(queue string, at time.Time) {
+func (e *queues) noteLater(queue string, at time.Time) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due := e.due[queue]
@@ -68,7 +68,7 @@ func (e *Engine) noteLater(queue string, at time.Time) {
 }
 
 // nextDue is when the next held key is due.
-func (e *Engine) nextDue() (at time.Time, ok bool) {
+func (e *queues) nextDue() (at time.Time, ok bool) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	for _, due := range e.due {
@@ -83,7 +83,7 @@ func (e *Engine) nextDue() (at time.Time, ok bool) {
 }
 
 // served notes, after a fetch that returned jobs, whether held or pending jobs are next.
-func (e *Engine) served(f fetch) {
+func (e *queues) served(f fetch) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	e.refusedIn = ""
@@ -93,7 +93,7 @@ func (e *Engine) served(f fetch) {
 	}
 }
 
-func (e *Engine) turnOfHeld(queue string) bool {
+func (e *queues) turnOfHeld(queue string) bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due := e.due[queue]
@@ -101,7 +101,7 @@ func (e *Engine) turnOfHeld(queue string) bool {
 }
 
 // popDue removes and returns the due keys of a queue, and how many of the first ones are free.
-func (e *Engine) popDue(queue string) (keys []string, free int) {
+func (e *queues) popDue(queue string) (keys []string, free int) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due, known := e.due[queue]
@@ -119,7 +119,7 @@ func (e *Engine) popDue(queue string) (keys []string, free int) {
 }
 
 // unpop puts free keys back that were not asked for: other due keys are in the next reply.
-func (e *Engine) unpop(queue string, keys []string) {
+func (e *queues) unpop(queue string, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
@@ -157,7 +157,7 @@ func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 }
 
 // stopped reports whether fetching has stopped.
-func (e *Engine) stopped() bool { return e.ctx.Err() != nil }
+func (e *core) stopped() bool { return e.ctx.Err() != nil }
 
 // takeOfKeys fetches held jobs of the first key that the gate admits, and returns of how many keys it has
 // asked.
@@ -219,14 +219,14 @@ func (e *Engine) takeOfKey(f fetch, want int) (int, error) {
 
 // KeyOpened makes the held jobs of a key due, because its breaker permits calls again. It
 // returns at once; the next fetch does it.
-func (e *Engine) KeyOpened(key string) {
+func (e *waker) KeyOpened(key string) {
 	e.opening.opened(key)
 	e.Wake()
 }
 
 // KeySlot is the permit of a key's next call: the call before has ended in this worker. If the key holds a
 // job, the next fetch takes it; otherwise the gate gets the permit back.
-func (e *Engine) KeySlot(key string, permit any) {
+func (e *waker) KeySlot(key string, permit any) {
 	e.opening.noted(key)
 	e.bufferMu.Lock()
 	known := false
@@ -255,14 +255,14 @@ func (e *Engine) KeySlot(key string, permit any) {
 }
 
 // TakesSlots reports whether the next fetch comes soon: no job waits for a goroutine.
-func (e *Engine) TakesSlots() bool {
+func (e *queues) TakesSlots() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	return len(e.buffer) == 0 && len(e.due) > 0 && e.ctx.Err() == nil
 }
 
 // takeSlot returns a permit of KeySlot for the key; nil without one.
-func (e *Engine) takeSlot(key string) (permit any) {
+func (e *queues) takeSlot(key string) (permit any) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	if some := e.slots[key]; len(some) > 1 {
@@ -275,7 +275,7 @@ func (e *Engine) takeSlot(key string) (permit any) {
 }
 
 // keepSlot keeps the permit if another queue may hold jobs of the key.
-func (e *Engine) keepSlot(key string, permit any) bool {
+func (e *queues) keepSlot(key string, permit any) bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	for _, due := range e.due {
@@ -288,7 +288,7 @@ func (e *Engine) keepSlot(key string, permit any) bool {
 }
 
 // returnSlots gives the gate back the permits that no job has taken.
-func (e *Engine) returnSlots(ctx context.Context) {
+func (e *queues) returnSlots(ctx context.Context) {
 	e.bufferMu.Lock()
 	slots := e.slots
 	e.slots = nil
@@ -300,7 +300,7 @@ func (e *Engine) returnSlots(ctx context.Context) {
 
 // openKeys makes the keys due that have opened. After a start it makes all keys due: they may
 // have opened while no worker was subscribed.
-func (e *Engine) openKeys() {
+func (e *holder) openKeys() {
 	keys, all := e.opening.take()
 	if len(keys) == 0 && !all {
 		return
@@ -316,7 +316,7 @@ func (e *Engine) openKeys() {
 	}
 }
 
-func (e *Engine) openIn(ctx context.Context, queue string, keys []string, all bool) error {
+func (e *holder) openIn(ctx context.Context, queue string, keys []string, all bool) error {
 	// Other workers postpone keys meanwhile, so there may always be more.
 	for n := 0; len(keys) > 0 || all && n < allAtMost; n++ {
 		some := keys[:min(len(keys), keysAtOnce)]

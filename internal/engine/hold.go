@@ -10,7 +10,7 @@ import (
 
 // admission asks the gate about the jobs of one fetch that have keys.
 type admission struct {
-	e       *Engine
+	e       *holder
 	f       fetch
 	opened  uint64 // count of opened keys before the gate was asked
 	refused []unheld
@@ -123,7 +123,7 @@ func (a *admission) hold() error {
 }
 
 // hold moves jobs of one fetch from active to held.
-func (e *Engine) hold(jobs []unheld) error {
+func (e *holder) hold(jobs []unheld) error {
 	queue := jobs[0].queue
 	held := make([]store.HeldJob, len(jobs))
 	for i, j := range jobs {
@@ -141,7 +141,7 @@ func (e *Engine) hold(jobs []unheld) error {
 
 // holdAgain repeats failed holds. Until one succeeds, its jobs are neither in flight nor
 // held.
-func (e *Engine) holdAgain() {
+func (e *holder) holdAgain() {
 	e.bufferMu.Lock()
 	jobs := e.unheld
 	e.unheld = nil
@@ -187,7 +187,7 @@ func askAgainAt(at time.Time) time.Time {
 
 // askKeys sets when the gate may be asked about held keys, and notes which are due. later
 // reports whether other keys are due later.
-func (e *Engine) askKeys(ctx context.Context, queue string, all bool, times []store.HeldKeyTime) (later bool, err error) {
+func (e *holder) askKeys(ctx context.Context, queue string, all bool, times []store.HeldKeyTime) (later bool, err error) {
 	keys, err := store.SetHeldKeys(ctx, e.rdb, queue, all, times)
 	if err != nil {
 		return false, err //nolint:wrapcheck // it names the operation

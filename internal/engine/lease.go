@@ -23,7 +23,7 @@ const (
 )
 
 // keepLeases extends the leases and reports whether it succeeded.
-func (e *Engine) keepLeases() bool {
+func (e *core) keepLeases() bool {
 	err := e.ExtendLeases(e.hard)
 	if err != nil && !redis.IsOOMError(err) {
 		e.health.failed(err)
@@ -33,7 +33,7 @@ func (e *Engine) keepLeases() bool {
 
 // ExtendLeases extends the leases of all jobs in flight, those in the buffer and those whose
 // outcome is not recorded yet included.
-func (e *Engine) ExtendLeases(ctx context.Context) error {
+func (e *core) ExtendLeases(ctx context.Context) error {
 	byQueue := map[string][]*Delivery{}
 	for _, d := range e.flight.all() {
 		byQueue[d.Queue] = append(byQueue[d.Queue], d)
@@ -57,7 +57,7 @@ func (e *Engine) ExtendLeases(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (e *Engine) extend(ctx context.Context, queue string, ds []*Delivery) error {
+func (e *core) extend(ctx context.Context, queue string, ds []*Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redisTimeout, e.o.Lease/heartbeats))
 	defer cancel()
 	jobs := make([]store.RunOf, len(ds))
@@ -70,7 +70,7 @@ func (e *Engine) extend(ctx context.Context, queue string, ds []*Delivery) error
 // Lapsed lists the jobs whose leases have lapsed, by Redis's clock. It leaves out jobs in
 // flight here, whose leases are about to be extended. After an error it lists the jobs found
 // so far.
-func (e *Engine) Lapsed(queue string) (jobs []store.Lapsed, err error) {
+func (e *core) Lapsed(queue string) (jobs []store.Lapsed, err error) {
 	for skip := 0; e.ctx.Err() == nil; {
 		ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
 		lapsed, err := store.LapsedLeases(ctx, e.rdb, queue, e.o.Lease, e.o.Lease-secondCheck(e.o.Lease), skip, leasesAtOnce)
@@ -120,7 +120,7 @@ func (p *pulse) record(now time.Time, lease time.Duration) (stopped time.Time) {
 
 // StoodStill reports whether this process has been stopped since an instant, for so long
 // that its leases lapsed.
-func (e *Engine) StoodStill(since time.Time) bool {
+func (e *core) StoodStill(since time.Time) bool {
 	// The heartbeat may run only after this.
 	return e.pulse.record(time.Now(), e.o.Lease).After(since)
 }

@@ -9,7 +9,7 @@ import (
 // noteLost remembers a fetch whose reply was lost: it may have taken jobs. A fetch that Redis
 // refused took none. On a Cluster the client may have repeated the fetch: then only a refusal
 // answers all of its tries.
-func (e *Engine) noteLost(f fetch, err error) {
+func (e *queues) noteLost(f fetch, err error) {
 	if refusalOf(err) != unanswered && !redis.IsReadOnlyError(err) {
 		return
 	}
@@ -23,7 +23,7 @@ func (e *Engine) noteLost(f fetch, err error) {
 
 // reclaim puts back the jobs of fetches whose replies were lost, and holds the jobs that
 // could not be held when they were fetched.
-func (e *Engine) reclaim() {
+func (e *holder) reclaim() {
 	e.holdAgain()
 	e.bufferMu.Lock()
 	lost := e.lost
@@ -46,7 +46,7 @@ func (e *Engine) reclaim() {
 	}
 }
 
-func (e *Engine) keepLost(queue string, runs []string) {
+func (e *queues) keepLost(queue string, runs []string) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	e.lost[queue] = append(e.lost[queue], runs...)

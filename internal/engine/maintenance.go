@@ -57,7 +57,7 @@ func (k *maintenance) takeRepeats() []task {
 }
 
 // add queues a task unless it is queued already.
-func (e *Engine) add(one task) {
+func (e *maintainer) add(one task) {
 	k := &e.maintenance
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -72,9 +72,9 @@ func (e *Engine) add(one task) {
 }
 
 // releaseChildren queues the release of the children of finished jobs of the queue.
-func (e *Engine) releaseChildren(queue string) { e.add(task{queue: queue, kind: releaseFamily}) }
+func (e *maintainer) releaseChildren(queue string) { e.add(task{queue: queue, kind: releaseFamily}) }
 
-func (e *Engine) doTasks() {
+func (e *maintainer) doTasks() {
 	k := &e.maintenance
 	for {
 		k.mu.Lock()
@@ -94,7 +94,7 @@ func (e *Engine) doTasks() {
 }
 
 // taskFailed logs an error. A refusal, such as of a full Redis, is not an outage.
-func (e *Engine) taskFailed(err error) {
+func (e *maintainer) taskFailed(err error) {
 	if _, refused := errors.AsType[redis.Error](err); !refused || slotMoves(err) {
 		e.health.failed(err)
 		return
@@ -104,7 +104,7 @@ func (e *Engine) taskFailed(err error) {
 	}
 }
 
-func (e *Engine) do(one task) error {
+func (e *maintainer) do(one task) error {
 	switch one.kind {
 	case sweepExpired:
 		return e.sweep(one.queue)
@@ -117,7 +117,7 @@ func (e *Engine) do(one task) error {
 }
 
 // sweep expires the jobs of a queue that are past their expiry.
-func (e *Engine) sweep(queue string) error {
+func (e *maintainer) sweep(queue string) error {
 	for {
 		ctx, cancel := e.bounded()
 		n, more, err := store.Sweep(ctx, e.rdb, queue)

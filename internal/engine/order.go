@@ -12,11 +12,11 @@ const turnEvery = 8
 
 // order returns the queues in the order of the next fetch, without queues that were empty a
 // moment ago. bufferMu is held.
-func (e *Engine) order(now time.Time) []string {
+func (e *queues) order(now time.Time) []string {
 	queues := e.o.Queues
 	e.fetches++
 	first := 0
-	if others := uint64(len(queues) - 1); others > 0 && e.fetches%turnEvery == 0 {
+	if others := uint64(len(queues) - 1); others > 0 && e.fetches%turnEvery == 0 { //nolint:gosec // there is one at least
 		first = 1 + int((e.fetches/turnEvery-1)%others) //nolint:gosec // a few
 	}
 	if i := slices.Index(queues, e.refusedIn); i >= 0 {
@@ -40,7 +40,7 @@ func (e *Engine) order(now time.Time) []string {
 
 // foundEmpty skips a queue without pending jobs for a moment. If held jobs of it are due,
 // they have the next turn of the queue instead. bufferMu is held.
-func (e *Engine) foundEmpty(queue string, now time.Time) {
+func (e *queues) foundEmpty(queue string, now time.Time) {
 	if due := e.due[queue]; due.any() {
 		due.heldNext = true
 		e.due[queue] = due
@@ -60,7 +60,7 @@ type emptied struct {
 
 // foundDrained skips the queue of a fetch until it is woken for, or for a while in case that
 // the message is lost. bufferMu is held.
-func (e *Engine) foundDrained(f fetch) {
+func (e *queues) foundDrained(f fetch) {
 	due, held := e.due[f.queue]
 	switch {
 	case e.wakes != f.wakes:
@@ -74,19 +74,19 @@ func (e *Engine) foundDrained(f fetch) {
 
 // onlyHeld reports whether a queue with held jobs had no pending one a moment ago, and no message has
 // come since. bufferMu is held.
-func (e *Engine) onlyHeld(queue string) bool {
+func (e *queues) onlyHeld(queue string) bool {
 	due := e.due[queue]
 	return due.wakes == e.wakes && time.Now().Before(due.drained)
 }
 
-func (e *Engine) countWakes() uint64 {
+func (e *queues) countWakes() uint64 {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	return e.wakes
 }
 
 // surelyEmpty reports whether the queues that are not in backoff have no pending jobs. bufferMu is held.
-func (e *Engine) surelyEmpty(passedOver func(queue string) bool) bool {
+func (e *queues) surelyEmpty(passedOver func(queue string) bool) bool {
 	for _, q := range e.o.Queues {
 		if _, backoff := e.backoff[q]; passedOver(q) && !backoff && !e.empty[q].sure {
 			return false

@@ -7,7 +7,7 @@ import (
 )
 
 // Purge deletes jobs of a queue whose retention has ended, and reports whether there were any.
-func (e *Engine) Purge(ctx context.Context, queue string) (some bool) {
+func (e *maintainer) Purge(ctx context.Context, queue string) (some bool) {
 	some, err := e.purgeQueue(ctx, queue)
 	if err != nil {
 		e.health.failed(err)
@@ -15,7 +15,7 @@ func (e *Engine) Purge(ctx context.Context, queue string) (some bool) {
 	return some
 }
 
-func (e *Engine) purgeQueue(ctx context.Context, queue string) (some bool, err error) {
+func (e *maintainer) purgeQueue(ctx context.Context, queue string) (some bool, err error) {
 	some, err = e.repeatPurge(ctx, func(ctx context.Context) (int, bool, error) {
 		return store.PurgeCompleted(ctx, e.rdb, queue)
 	})
@@ -35,7 +35,7 @@ func (e *Engine) purgeQueue(ctx context.Context, queue string) (some bool, err e
 }
 
 // repeatPurge deletes portions until no job is left or the worker stops.
-func (e *Engine) repeatPurge(ctx context.Context, portion func(context.Context) (n int, more bool, err error)) (some bool, err error) {
+func (e *maintainer) repeatPurge(ctx context.Context, portion func(context.Context) (n int, more bool, err error)) (some bool, err error) {
 	for e.ctx.Err() == nil {
 		ctx, cancel := e.Bounded(ctx)
 		n, more, err := portion(ctx)

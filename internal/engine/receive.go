@@ -33,7 +33,7 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 		}
 	}
 	err = reply.Malformed
-	a := admission{e: e, f: f, opened: e.opening.count()}
+	a := admission{e: &e.holder, f: f, opened: e.opening.count()}
 	fetched := make([]*Delivery, len(reply.Jobs))
 	for i, job := range reply.Jobs {
 		fetched[i] = e.deliveryOf(f, job)
@@ -70,7 +70,7 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 var errRefused = errors.New("the destination has not as much as the next job costs")
 
 // refused puts the job back, and those that were fetched behind it, and makes its queue the next one.
-func (e *Engine) refused(d *Delivery, behind []store.Fetched) error {
+func (e *holder) refused(d *Delivery, behind []store.Fetched) error {
 	e.bufferMu.Lock()
 	e.refusedIn = d.Queue
 	e.bufferMu.Unlock()
@@ -90,7 +90,7 @@ func (e *Engine) refused(d *Delivery, behind []store.Fetched) error {
 }
 
 // refusal takes the job in flight, or returns its outcome instead.
-func (e *Engine) refusal(d *Delivery) *store.Outcome {
+func (e *holder) refusal(d *Delivery) *store.Outcome {
 	switch e.flight.add(d) {
 	case runsStill:
 		// The lease ended, and the job was fetched again while its handler still runs here
@@ -102,7 +102,7 @@ func (e *Engine) refusal(d *Delivery) *store.Outcome {
 	return nil
 }
 
-func (e *Engine) deliveryOf(f fetch, job store.Fetched) *Delivery {
+func (e *core) deliveryOf(f fetch, job store.Fetched) *Delivery {
 	d := &Delivery{
 		Queue: f.queue, ID: job.ID, Key: job.Key, Fields: job.Fields,
 		place: job.Place, msg: job.Message, run: f.run, fetched: f.at,

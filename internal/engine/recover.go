@@ -10,7 +10,7 @@ import (
 
 // Recover recovers a job of a dead worker, unless its lease was extended meanwhile. A shutdown does not
 // wait for it: another check finds the job.
-func (e *Engine) Recover(queue string, job store.Lapsed) {
+func (e *maintainer) Recover(queue string, job store.Lapsed) {
 	ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
 	defer cancel()
 	a, err := e.applyUndecided(ctx, queue, job.ID, "", e.recoverOutcome())
@@ -30,7 +30,7 @@ func (e *Engine) Recover(queue string, job store.Lapsed) {
 
 // recoverOutcome defers a job of a dead worker by a random time, so that a poison job does
 // not crash the next worker together with the same other jobs.
-func (e *Engine) recoverOutcome() store.Outcome {
+func (e *core) recoverOutcome() store.Outcome {
 	spread := time.Duration(rand.Int64N(int64(e.o.RecoverSpread) + 1)) //nolint:gosec // spreading needs no secrecy
 	o := store.Outcome{Kind: store.KindRecover, At: time.Now().Add(spread), Reason: store.ReasonWorkerLost}
 	if e.o.MaxCrashes > 0 {
@@ -41,7 +41,7 @@ func (e *Engine) recoverOutcome() store.Outcome {
 
 // Begin records that a crash suspect is about to run: if its worker dies from now on, the job may
 // be the cause. Without the record a crash does not count.
-func (e *Engine) Begin(d *Delivery) {
+func (e *core) Begin(d *Delivery) {
 	if d.Fields.Crashes == 0 {
 		return
 	}
@@ -54,7 +54,7 @@ func (e *Engine) Begin(d *Delivery) {
 
 // suspectOutcome defers a crash suspect while another one is in flight: suspects run one at
 // a time, so that a poison job does not raise the crash counts of the others.
-func (e *Engine) suspectOutcome() *store.Outcome {
+func (e *core) suspectOutcome() *store.Outcome {
 	const from, to = time.Second, 3 * time.Second
 	pause := from + time.Duration(rand.Int64N(int64(to-from))) //nolint:gosec // spreading needs no secrecy
 	return &store.Outcome{Kind: store.KindUnstarted, At: time.Now().Add(pause), Reason: store.ReasonSuspect}

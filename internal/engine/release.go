@@ -5,14 +5,14 @@ import "github.com/tidegate/tidegate/internal/store"
 // ReleaseDeferred makes the jobs pending that the breaker called name deferred: the breaker
 // has closed, perhaps early. It returns at once: maintenance releases the jobs in portions.
 // Several workers may do so at the same time.
-func (e *Engine) ReleaseDeferred(name string) {
+func (e *maintainer) ReleaseDeferred(name string) {
 	for _, queue := range e.o.Queues {
 		e.add(task{queue: queue, kind: releaseDeferred, breaker: name})
 	}
 }
 
 // release releases one portion of deferred jobs.
-func (e *Engine) release(one task) error {
+func (e *maintainer) release(one task) error {
 	ctx, cancel := e.bounded()
 	defer cancel()
 	released, left, err := store.Release(ctx, e.rdb, one.queue, one.breaker)
@@ -30,7 +30,7 @@ func (e *Engine) release(one task) error {
 }
 
 // retryReleases continues the releases that failed.
-func (e *Engine) retryReleases() {
+func (e *maintainer) retryReleases() {
 	for _, one := range e.maintenance.takeRepeats() {
 		e.add(one)
 	}

@@ -17,26 +17,33 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Worker runs the engines of all destinations of a process as one, for asynq's Server. What it costs while nothing happens does not grow with the
-// destinations, but for one EXISTS a second that names all of their queues.
+// queueWatch polls the queues of all engines, and has them maintained when it is time.
+type queueWatch struct {
+	rdb      redis.UniversalClient
+	engines  []*Engine
+	byQueue  map[string]*Engine
+	o        WorkerOptions
+	fetching context.Context // ends when fetching stops
+
+	poke    chan struct{} // ends the pause before the next check of a queue
+	pollNow chan struct{} // ends the pause before the next poll
+	loops   sync.WaitGroup
+	polled  int // counts the queues that polls have checked; used by the polling goroutine alone
+
+	forwarding, polling perNode
+}
+
+// Worker runs the engines of all destinations of a process as one, for asynq's Server. What it costs
+// while nothing happens does not grow with the destinations, but for one EXISTS a second that names all of
+// their queues.
 type Worker struct {
-	rdb     redis.UniversalClient
-	engines []*Engine
-	byQueue map[string]*Engine
-	o       WorkerOptions
+	queueWatch
 
 	// ready hands out jobs. Each engine offers one at a time, in turns: senders of a channel
 	// are served in their order.
-	ready    chan *Delivery
-	taken    chan *Delivery // of Next, until Take
-	fetching context.Context
-	stop     context.CancelFunc
-	poke     chan struct{} // ends the pause before the next check of a queue
-	pollNow  chan struct{} // ends the pause before the next poll
-	loops    sync.WaitGroup
-	polled   int // counts the queues that polls have checked; used by the polling goroutine alone
-
-	forwarding, polling perNode
+	ready chan *Delivery
+	taken chan *Delivery // of Next, until Take
+	stop  context.CancelFunc
 }
 
 // perNode makes one call at a time for the queues of each node of a Cluster, so that a node
@@ -87,7 +94,7 @@ func (p *perNode) any() bool {
 }
 
 // node names the node of a Cluster that a queue lies on.
-func (w *Worker) node(queue string) string { return store.NodeOf(w.fetching, w.rdb, queue) }
+func (w *queueWatch) node(queue string) string { return store.NodeOf(w.fetching, w.rdb, queue) }
 
 // WorkerOptions configure a Worker.
 type WorkerOptions struct {
@@ -106,10 +113,9 @@ func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *
 	if o.SecondCheck == 0 {
 		o.SecondCheck = secondCheck(engines[0].o.Lease)
 	}
-	w := &Worker{
-		rdb: rdb, o: o, engines: engines, byQueue: map[string]*Engine{},
-		ready: make(chan *Delivery), poke: make(chan struct{}, 1), pollNow: make(chan struct{}, 1),
-	}
+	w := &Worker{ready: make(chan *Delivery)}
+	w.rdb, w.o, w.engines, w.byQueue = rdb, o, engines, map[string]*Engine{}
+	w.poke, w.pollNow = make(chan struct{}, 1), make(chan struct{}, 1)
 	for _, e := range engines {
 		for _, q := range e.o.Queues {
 			w.byQueue[q] = e
@@ -141,14 +147,14 @@ func (w *Worker) Start() {
 }
 
 // Ready says that a queue has ready jobs.
-func (w *Worker) Ready(queue string) {
+func (w *queueWatch) Ready(queue string) {
 	if e := w.byQueue[queue]; e != nil {
 		e.wakeFor(queue)
 	}
 }
 
 // ForwardIn has a queue checked after d, or sooner.
-func (w *Worker) ForwardIn(queue string, d time.Duration) {
+func (w *queueWatch) ForwardIn(queue string, d time.Duration) {
 	if e := w.byQueue[queue]; e != nil {
 		if e.ForwardIn(queue, d) {
 			w.forwardSooner()
@@ -157,7 +163,7 @@ func (w *Worker) ForwardIn(queue string, d time.Duration) {
 }
 
 // Receive processes a message of the channel store.Namespace.WakeChannel.
-func (w *Worker) Receive(message string) {
+func (w *queueWatch) Receive(message string) {
 	queue, ms, later := strings.Cut(message, " ")
 	if !later {
 		w.Ready(queue)
@@ -167,7 +173,7 @@ func (w *Worker) Receive(message string) {
 }
 
 // Resync has all queues polled and checked: messages may have been lost.
-func (w *Worker) Resync() {
+func (w *queueWatch) Resync() {
 	for _, e := range w.engines {
 		for _, q := range e.o.Queues {
 			e.ForwardIn(q, 0)
@@ -177,7 +183,7 @@ func (w *Worker) Resync() {
 	poke(w.pollNow)
 }
 
-func (w *Worker) forwardSooner() { poke(w.poke) }
+func (w *queueWatch) forwardSooner() { poke(w.poke) }
 
 // poke ends the pause of a loop.
 func poke(c chan<- struct{}) {
@@ -188,7 +194,7 @@ func poke(c chan<- struct{}) {
 }
 
 // poll polls all queues every PollEvery, and when pollNow says so.
-func (w *Worker) poll() {
+func (w *queueWatch) poll() {
 	tick := time.NewTicker(w.o.PollEvery)
 	defer tick.Stop()
 	for {
@@ -206,7 +212,7 @@ func (w *Worker) poll() {
 // lost, or another tool than ours has enqueued. Engines that fetch are no exception: the fetch
 // may have passed the queue over, or found it empty before. It has one queue after the other
 // checked.
-func (w *Worker) pollOnce() {
+func (w *queueWatch) pollOnce() {
 	byNode := map[string][]string{}
 	for _, e := range w.engines {
 		for _, q := range e.o.Queues {
@@ -240,7 +246,7 @@ func (w *Worker) pollOnce() {
 }
 
 // expectJobsOf makes the engines poll the queues that hold ready jobs.
-func (w *Worker) expectJobsOf(queues []string) {
+func (w *queueWatch) expectJobsOf(queues []string) {
 	ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
 	defer cancel()
 	began := time.Now()
@@ -261,7 +267,7 @@ func (w *Worker) expectJobsOf(queues []string) {
 }
 
 // maintain checks queues when it is time.
-func (w *Worker) maintain() {
+func (w *queueWatch) maintain() {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -304,7 +310,7 @@ func (w *Worker) maintain() {
 
 // forward checks queues of one node, in one round trip, and returns how many jobs were moved to
 // them.
-func (w *Worker) forward(begun []begunForward) (moved int) {
+func (w *queueWatch) forward(begun []begunForward) (moved int) {
 	for part := range slices.Chunk(begun, forwardsAtOnce) {
 		args := make([]store.ForwardArgs, len(part))
 		for i, l := range part {
@@ -326,7 +332,7 @@ func (w *Worker) forward(begun []begunForward) (moved int) {
 }
 
 // failed reports to all engines that Redis refuses scripts: a sleeping engine runs none.
-func (w *Worker) failed(err error) {
+func (w *queueWatch) failed(err error) {
 	for _, e := range w.engines {
 		e.health.failed(err)
 	}
@@ -342,7 +348,7 @@ type begunForward struct {
 
 // begin returns the checks whose time it is, by node. Nodes that are being checked are left
 // out.
-func (w *Worker) begin(now time.Time) map[string][]begunForward {
+func (w *queueWatch) begin(now time.Time) map[string][]begunForward {
 	begun := map[string][]begunForward{}
 	for _, e := range w.engines {
 		for _, a := range e.beginForwards(now, func(queue string) bool { return !w.forwarding.is(w.node(queue)) }) {
@@ -393,10 +399,10 @@ func (r *run) sleep() bool {
 }
 
 // Wake has the engine check all of its queues.
-func (e *Engine) Wake() { e.wakeFor("") }
+func (e *waker) Wake() { e.wakeFor("") }
 
 // wakeFor has the engine check a queue that has jobs now, "" for all.
-func (e *Engine) wakeFor(queue string) {
+func (e *waker) wakeFor(queue string) {
 	e.expect(queue)
 	poke(e.wake)
 }
@@ -404,7 +410,7 @@ func (e *Engine) wakeFor(queue string) {
 // expect has the engine check a queue that may have jobs, "" for all. An engine that fetches does
 // so in its own time, but again after what is under way: a fetch that began before does not show
 // that the queue is empty.
-func (e *Engine) expect(queue string) {
+func (e *waker) expect(queue string) {
 	asleep := !e.run.awake()
 	e.bufferMu.Lock()
 	e.wakes++
@@ -424,7 +430,7 @@ func (e *Engine) expect(queue string) {
 }
 
 // goOn has the engine fetch, or check again if it does.
-func (e *Engine) goOn() {
+func (e *waker) goOn() {
 	e.run.mu.Lock()
 	e.run.woken = true
 	if ready := e.run.ready; !e.run.running && ready != nil && e.ctx.Err() == nil {
@@ -434,9 +440,9 @@ func (e *Engine) goOn() {
 	e.run.mu.Unlock()
 }
 
-// offer fetches jobs while slots are free, and offers one after the other, until there are none
+// fetchWhileFree fetches jobs while slots are free, and offers one after the other, until there are none
 // or fetching is to stop.
-func (e *Engine) offer(ready chan<- *Delivery) {
+func (e *Engine) fetchWhileFree(ready chan<- *Delivery) {
 	for e.awaitSlot() {
 		e.run.begin()
 		d, err := e.Next(0)
@@ -457,7 +463,7 @@ func (e *Engine) offer(ready chan<- *Delivery) {
 }
 
 // awaitSlot waits for a slot; false if fetching is to stop.
-func (e *Engine) awaitSlot() bool {
+func (e *waker) awaitSlot() bool {
 	for !e.hasSlot() {
 		select {
 		case <-e.flight.freed:
@@ -470,7 +476,7 @@ func (e *Engine) awaitSlot() bool {
 
 // hasSlot reports whether a job may be handed out. Jobs in the buffer are in flight, but have
 // no handler yet.
-func (e *Engine) hasSlot() bool {
+func (e *queues) hasSlot() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	return e.flight.slots()-len(e.buffer) < e.o.Concurrency
@@ -539,7 +545,7 @@ func (w *Worker) Settle(d *Delivery) {
 
 // inSlotOf takes a job that is over out of flight, and gives its slot to the next one of the
 // buffer if more is true. Nothing else can take the slot in between: the order of jobs stays.
-func (e *Engine) inSlotOf(d *Delivery, more bool) (next *Delivery) {
+func (e *queues) inSlotOf(d *Delivery, more bool) (next *Delivery) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	if e.flight.takeOut(d) && more && len(e.buffer) > 0 && time.Since(e.buffer[0].fetched) < staleAfter {
@@ -656,7 +662,7 @@ func (w *Worker) lapsed(queues []string) map[string][]store.Lapsed {
 
 // Maintain does at once what a started worker does by itself, and returns how many jobs were
 // moved. It is for tests that play the worker.
-func (w *Worker) Maintain() (moved int) {
+func (w *queueWatch) Maintain() (moved int) {
 	now := time.Now()
 	for _, e := range w.engines {
 		e.retryWrites()
@@ -700,7 +706,7 @@ func (w *Worker) Purge(ctx context.Context) {
 }
 
 // purgeRest is the pause after there was nothing to delete.
-func (e *Engine) purgeRest() time.Duration {
+func (e *core) purgeRest() time.Duration {
 	return min(10*time.Minute, e.o.Retention, cmp.Or(e.o.RetentionFailed, 10*time.Minute))
 }
 
