@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -135,40 +134,6 @@ func TestActOnFilter(t *testing.T) {
 	}
 }
 
-// Nothing is done, and Redis is not asked, where it is not clear what was meant.
-func TestActBadInput(t *testing.T) {
-	t.Parallel()
-	env := append([]string{"REDIS_URL=redis://127.0.0.1:1"}, shop...)
-	for _, row := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"cancel"}, `name the jobs by their ids, or by --status, --destination, --key or --batch; run "tidegate cancel --help"`},
-		{[]string{"pause", "--dry-run"}, `name the jobs by their ids, or by --status, --destination, --key or --batch; run "tidegate pause --help"`},
-		{[]string{"resume", "a", "--batch", "b"}, `give either ids or filters, not both; run "tidegate resume --help"`},
-		{[]string{"retry", "a", "--status", "failed"}, `give either ids or filters, not both; run "tidegate retry --help"`},
-		{[]string{"retry", "a", "--dry-run"}, `--dry-run goes with filters; look at single jobs with: tidegate get ID`},
-		// What a script's unset variable leaves must not act on more.
-		{[]string{"cancel", "--destination", "shop", "--batch", ""}, `--batch is empty; give it a value or leave it out`},
-		{[]string{"cancel", "--batch", "b", "--destination", ""}, `--destination is empty; give it a value or leave it out`},
-		{[]string{"cancel", "--batch", "b", "--key="}, `--key is empty; give it a value or leave it out`},
-		{[]string{"cancel", "--batch", "b", "--status", ""}, `--status is empty; give it a value or leave it out`},
-		{[]string{"cancel", "--status", "completed"}, `--status: completed jobs cannot be cancelled; waiting, pending, running, retry_pending, paused ones can`},
-		{[]string{"pause", "--status", "pending,paused"}, `--status: paused jobs cannot be paused; waiting, pending, running, retry_pending ones can`},
-		{[]string{"resume", "--status", "waiting"}, `--status: waiting jobs cannot be resumed; paused, running ones can`},
-		{[]string{"retry", "--status", "expired"}, `--status: expired jobs cannot be retried; failed, cancelled ones can`},
-		{[]string{"cancel", "a", "--reason", strings.Repeat("é", 501)}, `--reason has more than 500 characters`},
-	} {
-		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
-			t.Parallel()
-			runIn(t, env, "", row.args...).want(t, 2, "", "tidegate: "+row.want+"\n")
-		})
-	}
-	b := newBench(t)
-	b.run(t, "cancel", "--status", "done").want(t, 2, "",
-		"tidegate: status: \"done\" is not a status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired\n")
-}
-
 // serveAPI starts an API that answers by the path of a call: /slow after a while,
 // /bad with 400, anything else at once. It returns the environment of its
 // destination.
@@ -212,12 +177,6 @@ func (b *bench) work(t *testing.T) (stop func()) {
 	})
 	t.Cleanup(stop)
 	return stop
-}
-
-// await waits until a job has a status.
-func (b *bench) await(t *testing.T, id string, want jobs.Status) {
-	t.Helper()
-	redistest.Eventually(t, id+" is "+string(want), func() bool { return b.job(t, id).Status == want })
 }
 
 // What was interrupted before it began has done nothing.

@@ -105,6 +105,16 @@ func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
 	return c.show(p, doc, doc.fill)
 }
 
+// outcomeWords are an outcome's name, and what it means for the job and for the breaker.
+var outcomeWords = map[string][3]string{
+	publisher.OutcomeSuccess:      {"ok", "completes", "counts a success"},
+	publisher.OutcomeRateLimited:  {"limited", "is rescheduled, which costs no retry", ""}, // the breaker depends on its settings
+	publisher.OutcomeUnauthorized: {"unauthorized", "waits for new credentials, which costs no attempt", "opens at once with cause credentials"},
+	publisher.OutcomeRescheduled:  {"reschedule", "is rescheduled, which costs no retry", "counts no refusal"},
+	publisher.OutcomePermanent:    {"fail", "fails at once", "counts no refusal"},
+	publisher.OutcomeFailure:      {"retry", "is retried if its retry policy says so, else it fails", "counts no refusal"},
+}
+
 // describe words what an answer of a destination comes to.
 func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 	doc := triedAnswer{
@@ -121,27 +131,21 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 	if got.Job.Key != "" && got.Scope != jobs.ScopeGlobal {
 		whose = "of the key"
 	}
+	words, known := outcomeWords[got.Outcome]
+	if !known {
+		words = outcomeWords[publisher.OutcomeFailure]
+	}
+	doc.Outcome, doc.Job, doc.Breaker = words[0], words[1], words[2]
 	switch got.Outcome {
-	case publisher.OutcomeSuccess:
-		doc.Outcome, doc.Job, doc.Breaker = "ok", "completes", "counts a success"
 	case publisher.OutcomeRateLimited:
-		doc.Outcome, doc.Job = "limited", "is rescheduled, which costs no retry"
 		doc.Breaker = fmt.Sprintf("counts a refusal and opens after %d in a row", d.Breaker.FailureThreshold)
 		if got.Hint > 0 && d.Breaker.TrustHints {
 			doc.Breaker = "opens at once for " + shortWait(min(got.Hint, time.Duration(d.Breaker.MaxCooldown)))
 		}
 		doc.Breaker = "that " + whose + " " + doc.Breaker
 		doc.Scope = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}[got.Scope]
-	case publisher.OutcomeUnauthorized:
-		doc.Outcome, doc.Job = "unauthorized", "waits for new credentials, which costs no attempt"
-		doc.Breaker = "opens at once with cause credentials"
 	case publisher.OutcomeRescheduled:
-		doc.Outcome, doc.Job, doc.Breaker = "reschedule", "is rescheduled, which costs no retry", "counts no refusal"
 		doc.Wait = time.Until(got.AvailableAt).Round(time.Second).Seconds()
-	case publisher.OutcomePermanent:
-		doc.Outcome, doc.Job, doc.Breaker = "fail", "fails at once", "counts no refusal"
-	default:
-		doc.Outcome, doc.Job, doc.Breaker = "retry", "is retried if its retry policy says so, else it fails", "counts no refusal"
 	}
 	if !d.Breaker.Enabled {
 		doc.Breaker = "is off (CIRCUIT_BREAKER_ENABLED)"

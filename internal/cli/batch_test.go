@@ -42,15 +42,6 @@ func inJSON(line string) string {
 	return string(text) + "\n"
 }
 
-func TestBatchBadInput(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	const unknown = "tidegate: no job of a batch \"nope\" is known; none was enqueued, or their retention has ended\n"
-	b.run(t, "batch", "get", "nope").want(t, 4, "", unknown)
-	b.run(t, "batch", "get", "nope", "--wait", "-o", "json").want(t, 4, "", inJSON(unknown))
-	b.run(t, "batch", "get", "a b").want(t, 2, "", "tidegate: \"a b\" cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit\n")
-}
-
 func TestBatchWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, serveAPI(t)...)

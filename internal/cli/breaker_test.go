@@ -92,46 +92,6 @@ $`)
 	}
 }
 
-func TestBreakerBadInput(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	for _, row := range []struct {
-		args   []string
-		status int
-		want   string
-	}{
-		{[]string{"get", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"trip", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"reset", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"history", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"get", "blog/alice"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"get", "shop/"}, 2, `name "shop/": the key after the slash is missing`},
-		{[]string{"trip", "shop/a b"}, 2, `name "shop/a b": key "a b" is not valid: want 1 to 128 of A-Z, a-z, 0-9 and '._:@-', starting with a letter or digit`},
-		{[]string{"list", "--destination", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"force", "shop", "closed", "--for=-1s"}, 2, `--for must be more than 0, such as 10m; leave it out for "until it is reset"`},
-		{[]string{"force", "blog", "closed"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"incidents", "shop", "--limit", "0"}, 2, `--limit must be at least 1`},
-		{[]string{"get", "{shop}"}, 2, `"{shop}" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
-		{[]string{"trip", "my shop"}, 2, `"my shop" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
-		{[]string{"trip", "shop", "--for", "soon"}, 2, `--for: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
-		{[]string{"trip", "shop", "--for", "0s"}, 2, `--for must be more than 0, such as 10m; leave it out for "until it is reset"`},
-		{[]string{"trip", "shop", "--reason", strings.Repeat("x", 501)}, 2, `--reason has more than 500 characters`},
-		{[]string{"history", "shop", "--limit", "0"}, 2, `--limit must be at least 1`},
-	} {
-		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
-			t.Parallel()
-			b.run(t, append([]string{"breaker"}, row.args...)...).want(t, row.status, "", "tidegate: "+row.want+"\n")
-		})
-	}
-}
-
-func TestUnknownBreaker(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.run(t, "breaker", "list").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")
-	b.run(t, "breaker", "get", "shop").want(t, 4, "", "tidegate: destination \"shop\" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too\n")
-}
-
 // The jobs that an API refuses alone are shown with the destination's breaker.
 func TestBreakerRefusedAlone(t *testing.T) {
 	t.Parallel()

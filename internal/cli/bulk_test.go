@@ -21,7 +21,6 @@ import (
 
 const (
 	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, cost, available_at, batch, after, ttl, expires_at"
-	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
 // mixed is a file with all kinds of lines, and what becomes of each that is bad.
@@ -42,22 +41,8 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"id":"b","payload":null}`+"\r", "")
 	add(`{"destination":"blog","payload":1}`, `destination "blog" is not known; known are shop, stock`)
 	add(`{"destination":"shop"}`, `payload: is missing; give JSON, for instance {} or null`)
-	add(`{"destination":"shop","status":"completed"}`, `payload: is missing; "list" leaves payloads out, "get ID -o json" has them`)
 	add(`{"payload":1,"ttl":"soon"}`, `ttl: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`)
-	add(`{"payload":1,"ttl":-1}`, `ttl: must not be negative; 0 expires the job at once`)
-	add(`{"payload":1,"ttl":60,"expires_at":"2099-01-31T14:35:00Z"}`, `ttl: give either a ttl or expires_at, not both`)
-	add(`{"payload":1,"expires_at":1700000000}`, `expires_at: must be a string`)
-	add(`{"payload":1,"batch":"a b"}`, `batch: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`)
-	add(`{"payload":1,"after":"a"}`, `after: must be a list of strings`)
-	add(`{"payload":1,"after":["{a}"]}`, `after: "{a}" cannot be the id of a job`)
-	add(`{"payload":1,"expire_at":null}`, `expire_at: is not a field of a job to enqueue; did you mean expires_at?`)
 	add(`{"payload":1,"\u001b[2J":1}`, `[2J: `+unknownField)
-	add(`{"payload":{"a":]}}`, `is not valid JSON: invalid character ']' looking for beginning of value`)
-	add(`[1]`, noObject)
-	add("{\"payload\":\"\xff\xfe\"}", `is not UTF-8, as JSON is`)
-	add(`{"payload":1,"retry":{"max_retries":3,"often":true}}`, `retry.often: is not known`)
-	add(`{"payload":1,"retry":{"max_retries":99}}`, `retry.max_retries: must be from 1 to 10, is 99`)
-	add(`{"payload":1,"id":"a b","key":"-"}`, `id: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit; key: "-" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`)
 	add(`{"payload":"`+strings.Repeat("x", 100)+`"}`, `payload: has 102 bytes, at most 100 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference`)
 	add(`{"payload":"`+strings.Repeat("x", 400<<10)+`"}`, `is longer than 65636 bytes, which no line with a payload of at most 100 bytes is (MAX_PAYLOAD_BYTES)`)
 	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"cost":5,"available_at":"2099-01-31T14:35:00Z",`+
@@ -260,21 +245,4 @@ func TestFileUnreadable(t *testing.T) {
 	f.CloseWithError(os.ErrDeadlineExceeded)
 	(<-f.done).want(t, 1, "{\"accepted\":1,\"duplicates\":0,\"rejected\":[]}\n",
 		"{\"error\":\"stopped (read line 2: i/o timeout); accepted so far: 1 job; go on with: tail -n +2 FILE | tidegate enqueue --file -\"}\n")
-}
-
-// Parents may be in an earlier part of the file, also where it is sent in parts.
-func TestFileOfFamilies(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	b := newFileBench(t)
-	const n = mostLines + 10
-	var file strings.Builder
-	file.WriteString("{\"id\":\"parent\",\"destination\":\"stock\",\"payload\":0}\n")
-	for i := range n {
-		fmt.Fprintf(&file, "{\"destination\":\"shop\",\"payload\":%d,\"after\":[\"parent\"]}\n", i)
-	}
-	runIn(t, b.env, file.String(), "enqueue", "--file", "-", "--batch", "family", "-o", "json").want(t, 0, fmt.Sprintf("{\"accepted\":%d,\"duplicates\":0,\"rejected\":[]}\n", n+1), "")
-	b.run(t, "cancel", "parent").want(t, 0, "cancelled 1 job\n", "")
-	b.run(t, "batch", "get", "family", "-w").want(t, 1, fmt.Sprintf("batch      family\njobs       %d\nended      %[1]d (100 %%)\ncancelled  %[1]d\n", n+1),
-		fmt.Sprintf("tidegate: not all jobs of the batch completed: %d cancelled; see: tidegate list --batch family --status cancelled\n", n+1))
 }

@@ -74,7 +74,7 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
-	s.warnUnserved(ctx, p, job.Destination, false)
+	s.warnUnserved(ctx, p, job.Destination)
 	if c.Wait {
 		return c.await(ctx, p, s, job)
 	}
@@ -323,7 +323,7 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	err = b.run(ctx, in)
 	b.progress.end()
 	for _, destination := range slices.Sorted(maps.Keys(b.destinations)) {
-		s.warnUnserved(ctx, p, destination, false)
+		s.warnUnserved(ctx, p, destination)
 	}
 	if printErr := c.printResult(p, &b.result, time.Since(started)); printErr != nil {
 		return errors.Join(err, printErr)

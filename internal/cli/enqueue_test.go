@@ -93,33 +93,6 @@ $`); !want.MatchString(out) {
 	}
 }
 
-func TestEnqueueText(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	out := b.run(t, "enqueue", "-d", "shop").ok(t)
-	if want := regexp.MustCompile(`^id           [0-9a-f-]{36}\ndestination  shop\nstatus       pending\n$`); !want.MatchString(out) {
-		t.Errorf("printed\n%s\nwant\n%s", out, want)
-	}
-	out = b.run(t, "enqueue", "-d", "shop", "--delay", "1d", "--id", "later").ok(t)
-	if want := regexp.MustCompile(`^id           later\ndestination  shop\nstatus       pending\nstarts       in (24h|23h59m[0-9s]*), at [0-9]{4}-[0-9-]+ [0-9:]+\n$`); !want.MatchString(out) {
-		t.Errorf("printed\n%s\nwant\n%s", out, want)
-	}
-}
-
-// A default of the policy is filled in; what is not given stays away.
-func TestEnqueueDefaults(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	j := decode[jobs.Job](t, b.run(t, "enqueue", "-d", "shop", "--retry", "max=2", "-o", "json").ok(t))
-	if string(j.Payload) != "{}" || j.Priority != jobs.PriorityDefault || j.MaxReschedules != nil || !j.AvailableAt.Equal(j.CreatedAt) {
-		t.Errorf("job %+v", j)
-	}
-	want := &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure, jobs.OnExplicit}}
-	if diff := cmp.Diff(want, j.Retry); diff != "" {
-		t.Errorf("retry (-want +got)\n%s", diff)
-	}
-}
-
 // The bytes of a payload are not touched, wherever they come from.
 func TestEnqueuePayloadSources(t *testing.T) {
 	t.Parallel()
@@ -145,71 +118,6 @@ func TestEnqueuePayloadSources(t *testing.T) {
 		if string(j.Payload) != want {
 			t.Errorf("%s: payload %q, want %q", id, j.Payload, want)
 		}
-	}
-}
-
-// Wrong input is refused with exit status 2, before Redis is asked.
-func TestEnqueueBadInput(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	big := filepath.Join(dir, "big.json")
-	if err := os.WriteFile(big, []byte(`"`+strings.Repeat("x", 100)+`"`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	env := append([]string{"REDIS_URL=redis://127.0.0.1:1", "MAX_PAYLOAD_BYTES=100"}, shop...)
-	const retryForm = "write it like max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure"
-	for _, row := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{}, `destination: is missing; name one of your destinations`},
-		{[]string{"-d", "{shop}"}, `destination: "{shop}" must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
-		{[]string{"-d", "my shop"}, `destination: "my shop" must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
-		{[]string{"-d", "shop", "--payload", `{"a":`}, `payload: is not valid JSON: unexpected end of JSON input; a payload is JSON, with names and texts in double quotes, such as {"title":"Sunset"} or "Sunset"; in a shell put single quotes around it`},
-		{[]string{"-d", "shop", "--payload", `title`}, `payload: is not valid JSON: invalid character 'i' in literal true (expecting 'r'); a payload is JSON, with names and texts in double quotes, such as {"title":"Sunset"} or "Sunset"; in a shell put single quotes around it`},
-		{[]string{"-d", "shop", "--payload", ``}, `payload: is empty; JSON is expected, for instance {} or null`},
-		{[]string{"-d", "shop", "--payload", `"` + strings.Repeat("x", 99) + `"`}, `payload: has 101 bytes, at most 100 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference`},
-		{[]string{"-d", "shop", "--payload", "@" + big}, `--payload: has more than 100 bytes, which is the most that is accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference`},
-		{[]string{"-d", "shop", "--payload", "@" + dir + "/none"}, `--payload: cannot read ` + dir + `/none: no such file or directory`},
-		{[]string{"-d", "shop", "--payload", "@" + dir}, `--payload: cannot read ` + dir + `: is a directory`},
-		{[]string{"-d", "shop", "--id", "a b", "--key", "-"}, `id: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit; key: "-" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`},
-		{[]string{"-d", "shop", "--path", "items"}, `request.path: must start with exactly one slash; it is appended to the destination's URL`},
-		{[]string{"-d", "shop", "--query", "?a=b"}, `request.query: must not start with a question mark`},
-		{[]string{"-d", "shop", "--header", "secret"}, `--header: is not of the form NAME:VALUE`},
-		{[]string{"-d", "shop", "--header", "Authorization: Bearer x"}, `request.headers: Authorization is set by Tidegate or by the connection and cannot be set by a job`},
-		{[]string{"-d", "shop", "--priority", "urgent"}, `priority: "urgent" is none of high, default, low`},
-		{[]string{"-d", "shop", "--max-reschedules=-1"}, `max_reschedules: must not be negative; leave it out for no limit`},
-		{[]string{"-d", "shop", "--at", "tomorrow"}, `--at: "tomorrow" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
-		{[]string{"-d", "shop", "--delay", "5"}, `--delay: "5" is not a duration; write one such as 30s, 5m, 24h or 7d`},
-		{[]string{"-d", "shop", "--delay=-5m"}, `delay: must not be negative`},
-		{[]string{"-d", "shop", "--delay", "5m", "--at", "2099-01-31T14:35:00Z"}, `delay: give either a delay or a time, not both`},
-		{[]string{"-d", "shop", "--ttl", "60"}, `--ttl: "60" is not a duration; write one such as 30s, 5m, 24h or 7d`},
-		{[]string{"-d", "shop", "--ttl=-1s"}, `ttl: must not be negative; 0 expires the job at once`},
-		{[]string{"-d", "shop", "--ttl", "99999d"}, `ttl: must not be more than 100 years; leave it out for a job that never expires`},
-		{[]string{"-d", "shop", "--ttl", "1h", "--expires-at", "2099-01-31T14:35:00Z"}, `ttl: give either a ttl or expires_at, not both`},
-		{[]string{"-d", "shop", "--expires-at", "tomorrow"}, `--expires-at: "tomorrow" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
-		{[]string{"-d", "shop", "--batch", "a b"}, `batch: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`},
-		{[]string{"-d", "shop", "--after", "a,b c"}, `after: "b c" cannot be the id of a job`},
-		{[]string{"-d", "shop", "--id", "a", "--after", "a"}, `after: a job cannot wait for itself`},
-		{[]string{"-d", "shop", "--retry", "3"}, `--retry: "3" is not of the form name=value; ` + retryForm},
-		{[]string{"-d", "shop", "--retry", "initial=3s"}, `--retry: max is missing: how often to call again; ` + retryForm},
-		{[]string{"-d", "shop", "--retry", "max=3,max=4"}, `--retry: max is given twice`},
-		{[]string{"-d", "shop", "--retry", "max=three"}, `--retry: max=three cannot be read; ` + retryForm},
-		{[]string{"-d", "shop", "--retry", "max=3,initial=1500ms"}, `--retry: initial=1500ms cannot be read; ` + retryForm},
-		{[]string{"-d", "shop", "--retry", "max=3,jitter=1"}, `--retry: "jitter" is not known; ` + retryForm},
-		{[]string{"-d", "shop", "--retry", "max=99,initial=0s,multiplier=0,max-delay=2h,on=rain"}, `retry.backoff_multiplier: must be at least 1.0, is 0; retry.initial_delay_secs: must be at least 1, is 0; retry.max_delay_secs: must be from initial_delay_secs (0) to 3600, is 7200; retry.max_retries: must be from 1 to 10, is 99; retry.retry_on: "rain" is none of timeout, failure, explicit`},
-		{[]string{"--file", "jobs.jsonl", "--batch", "a b"}, `--batch: "a b" cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`},
-		{[]string{"--file", "jobs.jsonl", "--ttl", "1h"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
-		{[]string{"--file", "jobs.jsonl", "--after", "a"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
-		{[]string{"--file", "jobs.jsonl", "--expires-at", "2099-01-31T14:35:00Z"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
-		{[]string{"--file", "jobs.jsonl", "--id", "x"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
-		{[]string{"--file", dir + "/none"}, `--file: cannot read ` + dir + `/none: no such file or directory`},
-		{[]string{"--file", dir}, `--file: ` + dir + ` is a directory`},
-	} {
-		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
-			t.Parallel()
-			runIn(t, env, "", append([]string{"enqueue"}, row.args...)...).want(t, 2, "", "tidegate: "+row.want+"\n")
-		})
 	}
 }
 
@@ -275,10 +183,6 @@ func TestEnqueueForms(t *testing.T) {
 		{[]string{"--file-part", "file=@" + dir + "/none"}, "--file-part: cannot read " + dir + "/none: no such file or directory"},
 		{[]string{"--form", "a=1", "--payload", "1"}, "--form: makes the payload; leave --payload out"},
 		{[]string{"--form", "a=1", "--encoding", "json"}, "--form: makes a form; leave --encoding out"},
-		{[]string{"--encoding", "xml"}, `request.encoding: "xml" is none of json, form, multipart, raw`},
-		{[]string{"--encoding", "form", "--payload", "[]"}, `payload: is not an object; with the encoding form it is one from field to value, such as {"title":"Sunset"}`},
-		{[]string{"--encoding", "raw", "--payload", "1"}, `payload: is not a string or an object; with the encoding raw it is one of them, such as {"content_type":"image/png","base64":"…"}`},
-		{[]string{"--method", "trace"}, "request.method: TRACE is for proxies and cannot be sent"},
 		{[]string{"--call-timeout", "1500ms"}, "--call-timeout: is not whole seconds"},
 		{[]string{"--call-timeout", "0"}, "--call-timeout: must be 1s or more"},
 	} {

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -189,19 +188,5 @@ func TestFakeAPIWrongInput(t *testing.T) {
 	} {
 		runIn(t, nil, "", append([]string{"fake-api"}, strings.Fields(row.args)...)...).
 			want(t, 2, "", "tidegate: fake-api: "+row.stderr+"\n")
-	}
-}
-
-// All that the flags can say arrives.
-func TestFakeAPIOptions(t *testing.T) {
-	t.Parallel()
-	c := fakeAPICmd{Limit: "60/m", Hints: []string{"ratelimit", "x-ratelimit"}, PerToken: true, Latency: time.Second}
-	o, err := c.options()
-	want := fakeapi.Options{
-		Limiter: fakeapi.FixedWindow{Quota: 60, Window: time.Minute}, Hints: fakeapi.RateLimit | fakeapi.XRateLimit,
-		PerToken: true, Latency: time.Second, Dedupe: true, Light: true,
-	}
-	if diff := cmp.Diff(want, o); err != nil || diff != "" {
-		t.Errorf("error %v, options (-want +got):\n%s", err, diff)
 	}
 }

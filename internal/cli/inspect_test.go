@@ -11,20 +11,8 @@ import (
 	"github.com/tidegate/tidegate/internal/ops"
 
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
-
-func TestGetNotFound(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for _, id := range []string{"nope", "a b", "\x1b[2J"} {
-		got := b.run(t, "get", id)
-		if want := fmt.Sprintf("tidegate: no job has the id %q; it never existed, or its retention has ended\n", text.OneLine(id)); got.status != 4 || got.stderr != want || got.stdout != "" {
-			t.Errorf("get %q: exit status %d, stderr %q, want 4 and %q", id, got.status, got.stderr, want)
-		}
-	}
-}
 
 // serve says in Redis that a worker serves a destination now.
 func (b *bench) serve(t *testing.T, name string) {
@@ -181,18 +169,42 @@ $`)
 	b.run(t, "list", "--status", "completed").want(t, 0, "no jobs\n", "")
 }
 
-func TestListBadInput(t *testing.T) {
+// history reads a job's.
+func (b *bench) history(t *testing.T, id string) []jobs.HistoryEntry {
+	t.Helper()
+	doc := decode[ops.Page[jobs.HistoryEntry]](t, b.run(t, "history", id, "-o", "json").ok(t))
+	if doc.Next != "" {
+		t.Errorf("next %q of a history, want none", doc.Next)
+	}
+	return doc.Items
+}
+
+func TestHistory(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	for args, want := range map[string]string{
-		"--status done":    `status: "done" is not a status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
-		"--limit 0":        "--limit must be from 1 to 1000",
-		"--limit 1001":     "limit: must be from 1 to 1000",
-		"--cursor garbage": "cursor: is none that a list has returned; start without one",
-		"--cursor eyJ0aWRlZ2F0ZTpzaG9wL2giOnsibSI6IngiLCJzIjoiMSIsInQiOiIweDFfMHAwIn19": "cursor: is none that a list has returned; start without one",
-		"--cursor !":          "cursor: is none that a list has returned; start without one",
-		"--destination {shop": `destination: "{shop" cannot be the name of a destination`,
-	} {
-		b.run(t, append([]string{"list"}, strings.Fields(args)...)...).want(t, 2, "", "tidegate: "+want+"\n")
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a")
+	b.run(t, "pause", "a", "--reason", "tea\x1b[2J time").ok(t)
+	b.run(t, "resume", "a").ok(t)
+	b.run(t, "cancel", "a").ok(t)
+	by := regexp.QuoteMeta(operator())
+	space := strings.Repeat(" ", len(operator())-1)
+	want := regexp.MustCompile(`^VERSION  AT +STATUS     EVENT      BY` + space[1:] + `  DETAIL
+1        ([0-9-]+ )?[0-9:]{8}  pending    created    -
+2        ([0-9-]+ )?[0-9:]{8}  paused     paused     ` + by + `  tea\[2J time
+3        ([0-9-]+ )?[0-9:]{8}  pending    resumed    ` + by + `
+4        ([0-9-]+ )?[0-9:]{8}  cancelled  cancelled  ` + by + `
+$`)
+	if out := b.run(t, "history", "a").ok(t); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	var events []string
+	for i, e := range b.history(t, "a") {
+		events = append(events, e.Event)
+		if e.Version != i+1 || e.At.IsZero() {
+			t.Errorf("entry %d is %+v", i, e)
+		}
+	}
+	if got, want := strings.Join(events, " "), "created paused resumed cancelled"; got != want {
+		t.Errorf("events %s, want %s", got, want)
 	}
 }

@@ -131,26 +131,3 @@ func TestLimitsOfManyKeys(t *testing.T) {
 		t.Errorf("%d as JSON", n)
 	}
 }
-
-func TestLimitsBadInput(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	for _, row := range []struct {
-		args   string
-		status int
-		want   string
-	}{
-		{"blog", 4, `destination "blog" is not known; known are shop`},
-		{"forget blog", 4, `destination "blog" is not known; known are shop`},
-		{"--destination blog", 4, `destination "blog" is not known; known are shop`},
-		{"shop/", 2, `name "shop/": the key after the slash is missing`},
-		{"shop --destination shop", 2, "give a name, or --destination and --cursor, not both"},
-		{"--limit 0", 2, "--limit must be from 1 to 1000"},
-		{"--cursor x/y", 2, "--cursor is for pages of JSON; add -o json"},
-	} {
-		t.Run(row.args, func(t *testing.T) {
-			t.Parallel()
-			b.run(t, append([]string{"limits"}, strings.Fields(row.args)...)...).want(t, row.status, "", "tidegate: "+row.want+"\n")
-		})
-	}
-}

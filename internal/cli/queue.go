@@ -38,11 +38,16 @@ type queuePauseCmd struct {
 	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 }
 
-// Run pauses a destination.
-func (c *queuePauseCmd) Run(ctx context.Context, p *Process, s *session) error {
+// Validate checks the name and the reason.
+func (c *queuePauseCmd) Validate() error {
 	if err := checkReason(c.Reason); err != nil {
 		return err
 	}
+	return c.queueName.Validate()
+}
+
+// Run pauses a destination.
+func (c *queuePauseCmd) Run(ctx context.Context, p *Process, s *session) error {
 	return c.pause(ctx, p, s, true, c.Reason, "%[1]s is paused: its jobs wait until: tidegate queue resume %[1]s\n",
 		"%[1]s was paused already; its jobs wait until: tidegate queue resume %[1]s\n")
 }

@@ -180,15 +180,10 @@ func (h *warnHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (h *warnHandler) WithGroup(string) slog.Handler { return h }
 
-// warnUnserved warns if no worker serves a destination. Of one that none has served yet
-// the client's own log has warned where it is not known; ever warns of the others too.
-func (s *session) warnUnserved(ctx context.Context, p *Process, destination string, ever bool) {
-	gone, served, err := s.client.UnservedFor(ctx, destination)
-	switch {
-	case err != nil:
-	case !served && ever:
-		p.warn(fmt.Sprintf("no worker has served %s yet; its jobs wait until one does", destination))
-	case gone > 0:
+// warnUnserved warns if no worker serves a destination any more. Of one that none has served yet the client's log has
+// warned.
+func (s *session) warnUnserved(ctx context.Context, p *Process, destination string) {
+	if gone, _, err := s.client.UnservedFor(ctx, destination); err == nil && gone > 0 {
 		p.warn(fmt.Sprintf("no worker has served %s for %s; its jobs wait until one does", destination, explain.Duration(gone)))
 	}
 }
