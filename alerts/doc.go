@@ -14,7 +14,7 @@
 // missing, in order. So jobs may come late, twice, or in any order, and any of them replaces
 // lost ones. Once a minute one worker scans for subjects that were missed.
 //
-// The intention to send a notice is saved first. If the answer is lost, a notifier that can
+// The intention to send a notice is saved first. If the response is lost, a notifier that can
 // searches for it before it is sent again.
 //
 // # Threads
@@ -22,9 +22,10 @@
 // Incidents that follow each other closely have one thread: see thread.go. Its first notice
 // is updated after failed probes and when the breaker closes; page, recovery and a new
 // opening are replies. A pager gets a trigger and a resolve with the id of the thread as the
-// dedup key. The keys of a destination share a thread, which does not page. Bursts of failed
-// jobs, poison jobs, old pending jobs and undelivered alerts are notices of their own, each
-// with a least interval. Each worker reports by itself that Redis cannot be reached.
+// dedup key. The keys of a destination that are limited share a thread, which does not page, and
+// those whose credentials are refused another one. Bursts of failed jobs, old jobs and jobs refused
+// alone are looked for every 30 seconds; they and poison jobs are single notices, each with a least
+// interval. Each worker reports by itself that Redis cannot be reached.
 //
 // Notices are data ([notice.Notice]); notifiers render them: see package notice.
 //

@@ -21,11 +21,8 @@ import (
 // DefaultKey is a routing key of the right form.
 const DefaultKey = "fa0efa0efa0efa0efa0efa0efa0efa0e"
 
-// Options configure a Pager.
-type Options struct {
-	// Now is the clock of events and faults; nil: time.Now.
-	Now func() time.Time
-}
+// Options configure a Pager. Now is the clock of events and faults; nil: time.Now.
+type Options struct{ Now func() time.Time }
 
 // Event is an event that was accepted.
 type Event struct {
@@ -126,8 +123,8 @@ func (p *Pager) Incidents() []Incident {
 func (p *Pager) Open() map[string]Incident {
 	open := map[string]Incident{}
 	for _, in := range p.Incidents() {
-		if in.State != Resolved {
-			open[in.DedupKey] = in
+		if open[in.DedupKey] = in; in.State == Resolved {
+			delete(open, in.DedupKey)
 		}
 	}
 	return open
