@@ -17,9 +17,9 @@ import (
 const ms = time.Millisecond
 
 // some asks for up to n permits, keeps them under the name and a number, and says when their calls begin.
-func some(name string, n int, ahead Ahead) action {
+func some(name string, n int, when ahead) action {
 	return func(h *harness) string {
-		permits, err := h.b.AllowN(patient(h.t), n, ahead)
+		permits, err := h.b.AllowN(patient(h.t), n, when.lead, when.within)
 		if open, refused := errors.AsType[*OpenError](err); refused {
 			return fmt.Sprintf("%s %s for %v", open.State, open.Cause, open.RetryAfter)
 		} else if err != nil {
@@ -56,7 +56,7 @@ func releaseSome(names ...string) action {
 
 func TestPermitsAreGrantedAhead(t *testing.T) {
 	t.Parallel()
-	near, far := Ahead{}, Ahead{Lead: 50 * ms, Within: 300 * ms}
+	near, far := ahead{}, ahead{lead: 50 * ms, within: 300 * ms}
 	runRows(t, rated("10/s", 0),
 		row{0, some("a", 9, near), "now"},
 		row{0, some("a", 9, far), "100ms 200ms 300ms"},
@@ -96,7 +96,7 @@ func TestPermitsAreGrantedAhead(t *testing.T) {
 // A caller that cannot wait for a start has its turn between others, which are never a step ahead for long.
 func TestCallersThatCannotWaitHaveTheirTurn(t *testing.T) {
 	t.Parallel()
-	far := Ahead{Lead: 50 * ms, Within: 300 * ms}
+	far := ahead{lead: 50 * ms, within: 300 * ms}
 	runRows(t, rated("10/s", 0),
 		row{0, some("a", 9, far), "50ms 150ms 250ms"},
 		row{0, on("worker-2", try("x")), "D CLOSED rate for 350ms"},
@@ -110,7 +110,7 @@ func TestCallersThatCannotWaitHaveTheirTurn(t *testing.T) {
 func TestPermitsWithinACap(t *testing.T) {
 	t.Parallel()
 	o := Options{NoLearning: true, FleetConcurrency: 3, FailureThreshold: 1, Cooldown: minute, ProbeTimeout: 30 * second}
-	far := Ahead{Lead: 50 * ms, Within: 300 * ms}
+	far := ahead{lead: 50 * ms, within: 300 * ms}
 	runRows(t, o,
 		row{0, some("a", 2, far), "now now"},
 		row{0, on("worker-2", some("b", 5, far)), "now"},
@@ -128,14 +128,14 @@ func TestPermitsWithinACap(t *testing.T) {
 // Where anything else limits calls, there is one permit.
 func TestOnePermitWhereMoreLimits(t *testing.T) {
 	t.Parallel()
-	far := Ahead{Lead: 50 * ms, Within: 300 * ms}
+	far := ahead{lead: 50 * ms, within: 300 * ms}
 	o := rated("100/s", 9)
 	o.MaxInFlight = 8
 	runRows(t, o,
 		row{0, some("a", 3, far), "50ms 50ms 50ms"},
 		row{0, tell("a0", RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
 		row{0, some("x", 3, far), "OPEN threshold for 1m0s"},
-		row{minute, some("b", 3, Ahead{}), "probe"},
+		row{minute, some("b", 3, ahead{}), "probe"},
 		row{minute, tell("b0", Success()), "CLOSED slow=1"},
 		row{minute, some("c", 3, far), "50ms"},
 		row{minute, some("x", 3, far), "CLOSED slow_start for 1s"},
@@ -172,10 +172,10 @@ func keepsTheLimit(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	began := h.clock.now()
 	gives := seed%2 == 1
 	for h.clock.now().Sub(began) < 5*second {
-		ahead := Ahead{Lead: time.Duration(r.IntN(100)) * ms, Within: time.Duration(100+r.IntN(900)) * ms}
+		when := ahead{lead: time.Duration(r.IntN(100)) * ms, within: time.Duration(100+r.IntN(900)) * ms}
 		n := 1 + r.IntN(8)
 		on(workers[r.IntN(3)], func(h *harness) string {
-			permits, err := h.b.AllowN(patient(t), n, ahead)
+			permits, err := h.b.AllowN(patient(t), n, when.lead, when.within)
 			if _, refused := errors.AsType[*OpenError](err); err != nil && !refused {
 				t.Fatal(err)
 			}

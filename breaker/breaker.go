@@ -97,17 +97,17 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	return c.acquire(ctx, b.key, max(1, b.cost), Permit{})
 }
 
-// Ahead is when the calls may begin that [Breaker.AllowN] permits under a declared limit: Lead from
-// now at the earliest, and Within, of at most 2 s, at the latest. The zero Ahead is at once.
-type Ahead struct{ Lead, Within time.Duration }
+// ahead is when calls may begin, from now: at the earliest, and at the latest.
+type ahead struct{ lead, within time.Duration }
 
 // AllowN acquires up to n permits in one Redis command, for a caller that is far from Redis: as
 // many as declared limits and FleetConcurrency have now, but one while anything else limits calls.
-// A permit must not be used before its [Permit.Start]: what a sliding window grants next is reserved
-// for it. The error is that of [Breaker.Allow]; without one there is at least one permit.
-func (b *Breaker) AllowN(ctx context.Context, n int, ahead Ahead) ([]Permit, error) {
-	c := b.core
-	if b.key != "" || n <= 1 && ahead == (Ahead{}) || !c.rate.set() && c.options.FleetConcurrency == 0 || c.permitted(ctx, "") {
+// Under a declared limit their calls may begin lead from now at the earliest, and within, of at most 2 s, at
+// the latest; 0 is at once. A permit must not be used before its [Permit.Start]: what a sliding window grants
+// next is reserved for it. The error is that of [Breaker.Allow]; without one there is at least one permit.
+func (b *Breaker) AllowN(ctx context.Context, n int, lead, within time.Duration) ([]Permit, error) {
+	c, when := b.core, ahead{lead, within}
+	if b.key != "" || n <= 1 && when == (ahead{}) || !c.rate.set() && c.options.FleetConcurrency == 0 || c.permitted(ctx, "") {
 		p, err := b.Allow(ctx)
 		return []Permit{p}, err
 	}
@@ -120,14 +120,14 @@ func (b *Breaker) AllowN(ctx context.Context, n int, ahead Ahead) ([]Permit, err
 	if b.cost > 1 || c.asksForKeys() { // the next call may cost something else
 		n = 1
 	}
-	return c.acquireAll(ctx, "", max(1, b.cost), Permit{}, n, ahead)
+	return c.acquireAll(ctx, "", max(1, b.cost), Permit{}, n, when)
 }
 
 // asksForKeys reports whether calls of keys need Redis besides the destination's.
-func (c *core) asksForKeys() bool { return c.keyRate.set() || c.options.KeyConcurrency > 0 }
+func (c *granter) asksForKeys() bool { return c.keyRate.set() || c.options.KeyConcurrency > 0 }
 
 // checkCost returns a [*CostError] if a call of that cost can never be made, or nil.
-func (c *core) checkCost(key string, cost int) error {
+func (c *granter) checkCost(key string, cost int) error {
 	if cost <= 1 {
 		return nil
 	}
@@ -144,12 +144,12 @@ func (c *core) checkCost(key string, cost int) error {
 }
 
 // asks reports whether each call needs Redis.
-func (c *core) asks(key string) bool {
+func (c *granter) asks(key string) bool {
 	return c.rate.set() || c.options.FleetConcurrency > 0 || c.asksForKey(key)
 }
 
 // asksForKey reports whether each call of the key needs Redis, besides the destination's.
-func (c *core) asksForKey(key string) bool {
+func (c *granter) asksForKey(key string) bool {
 	return key != "" && c.asksForKeys()
 }
 
@@ -162,26 +162,26 @@ func (q *question) caps() {
 }
 
 // free grants a permit that Redis does not count, if the views allow it.
-func (c *core) free(key string) (Permit, bool) {
+func (c *granter) free(key string) (Permit, bool) {
 	return c.granted(key, c.latest.Load(), func() bool { return c.view.Load().free() && c.keys.free(key) })
 }
 
 // granted is a permit that Redis does not count. generation was loaded before the views that allow
 // it: a transition that comes between is later than the permit.
-func (c *core) granted(key string, generation uint64, allowed func() bool) (Permit, bool) {
+func (c *granter) granted(key string, generation uint64, allowed func() bool) (Permit, bool) {
 	id := newID()
 	at, ok := c.inFlight.add(id, true, key, allowed)
-	return Permit{c: c, id: id, slotRef: at, key: key, generation: generation}, ok
+	return Permit{c: c.core, id: id, slotRef: at, key: key, generation: generation}, ok
 }
 
 // withoutAsking grants a permit while Redis is unavailable.
-func (c *core) withoutAsking(key string, generation uint64) Permit {
+func (c *granter) withoutAsking(key string, generation uint64) Permit {
 	p, _ := c.granted(key, generation, always)
 	return p
 }
 
 // decide decides from the views, if it can.
-func (c *core) decide(key string) (permit Permit, decided bool, err error) {
+func (c *granter) decide(key string) (permit Permit, decided bool, err error) {
 	generation := c.latest.Load()
 	v := c.view.Load()
 	switch {
@@ -210,7 +210,7 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 }
 
 // refusal returns the error of a view that permits no call at now, or nil.
-func (c *core) refusal(v *view, now time.Time) error {
+func (c *granter) refusal(v *view, now time.Time) error {
 	if v.state == Closed {
 		return nil
 	}
@@ -235,8 +235,8 @@ func (c *core) refusal(v *view, now time.Time) error {
 
 // acquire asks Redis for a permit, one goroutine at a time for each name. have is the
 // destination's permit if only the key's is missing.
-func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
-	permits, err := c.acquireAll(ctx, key, cost, have, 1, Ahead{})
+func (c *granter) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
+	permits, err := c.acquireAll(ctx, key, cost, have, 1, ahead{})
 	if err != nil {
 		return Permit{}, err
 	}
@@ -245,7 +245,7 @@ func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (
 
 // acquireAll is acquire for up to n permits, for calls that begin later; of more than one, or for
 // later, without a key.
-func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit, n int, ahead Ahead) ([]Permit, error) {
+func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Permit, n int, when ahead) ([]Permit, error) {
 	one := func(p Permit, err error) ([]Permit, error) {
 		if err != nil {
 			return nil, err
@@ -283,7 +283,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 	for range n - 1 {
 		more = append(more, newID())
 	}
-	lease := c.options.ProbeTimeout + ahead.Within
+	lease := c.options.ProbeTimeout + when.within
 	started := c.clock.now()
 	looked := c.seen(key)
 	r, err := c.within(ctx, time.Now().Add(c.options.Timeout), key, func(q *question) {
@@ -295,8 +295,8 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 		q.text("more", tokens(more))
 		q.number("lease", millis(lease))
 		q.flag("key_only", under)
-		q.number("lead", ahead.Lead.Microseconds())
-		q.number("within", ahead.Within.Microseconds())
+		q.number("lead", when.lead.Microseconds())
+		q.number("within", when.within.Microseconds())
 	})
 	switch {
 	case err != nil && (ctx.Err() != nil || refused(err)):
@@ -314,20 +314,20 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 	until := c.leaseEnd(&r, started, lease)
 	if under {
 		p := have.joined(key, words, until, cost, r.now, r.version)
-		if !p.keyKnown() {
+		if !p.holds.keyKnown() {
 			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
 		return one(p, nil)
 	}
-	p := Permit{c: c, key: key, generation: r.version, cost: cost, until: until}
-	p.take(words)
+	p := Permit{c: c.core, key: key, generation: r.version, cost: cost, until: until}
+	p.holds.take(words)
 	if key != "" {
 		p.keyCost = cost
 	}
-	if p.keyKnown() {
+	if p.holds.keyKnown() {
 		key = ""
 	}
-	if !p.known() && !p.keyKnown() {
+	if !p.holds.known() && !p.holds.keyKnown() {
 		p.until = time.Time{} // there is no lease
 	}
 	received := c.clock.now() // not before Redis's now
@@ -344,8 +344,8 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 		if in > 0 {
 			p.start = received.Add(time.Duration(in) * time.Microsecond)
 		}
-		if !p.known() || key != "" {
-			p.slotRef, _ = c.inFlight.add(p.id, !p.known(), key, always)
+		if !p.holds.known() || key != "" {
+			p.slotRef, _ = c.inFlight.add(p.id, !p.holds.known(), key, always)
 		}
 		permits = append(permits, p)
 	}
@@ -355,7 +355,7 @@ func (c *core) acquireAll(ctx context.Context, key string, cost int, have Permit
 // within asks for a permit, with what add adds and the declared limits, and again if the script says
 // that the fixed windows are of another time than Redis's: this process's clock, or Redis's, was set
 // meanwhile.
-func (c *core) within(ctx context.Context, until time.Time, key string, add func(q *question)) (r reply, err error) {
+func (c *granter) within(ctx context.Context, until time.Time, key string, add func(q *question)) (r reply, err error) {
 	for range 16 { // between two of them a window may end, too, or another instance decide
 		now := c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
 		q := c.question(acquireScript, key)
@@ -384,7 +384,7 @@ func (c *core) within(ctx context.Context, until time.Time, key string, add func
 
 // withoutRedis decides acquire while Redis is unavailable: a permit if the last known state
 // allows it, else err. under is true if only the key's permit is missing.
-func (c *core) withoutRedis(key string, under bool, err error) (Permit, error) {
+func (c *granter) withoutRedis(key string, under bool, err error) (Permit, error) {
 	generation := c.latest.Load()
 	if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) {
 		return c.withoutAsking(key, generation), nil
@@ -396,7 +396,7 @@ func always() bool { return true }
 
 // leaseEnd returns the local end of a lease that was requested at started: never later than
 // Redis's, even if this process has been suspended since.
-func (c *core) leaseEnd(r *reply, started time.Time, length time.Duration) time.Time {
+func (c *granter) leaseEnd(r *reply, started time.Time, length time.Duration) time.Time {
 	for _, record := range []*record{&r.record, &r.keyed} {
 		if until := record.ProbeUntil; until != 0 && record.State == HalfOpen {
 			return started.Add(record.left(until, r.now))
@@ -406,7 +406,7 @@ func (c *core) leaseEnd(r *reply, started time.Time, length time.Duration) time.
 }
 
 // denied returns the error of a refusal: the name that refused, the cause and the wait.
-func (c *core) denied(r *reply) *OpenError {
+func (c *granter) denied(r *reply) *OpenError {
 	why, wait, _ := strings.Cut(r.more, " ")
 	wait, window, _ := strings.Cut(wait, " ")
 	ms, _ := strconv.ParseInt(wait, 10, 64)
@@ -435,7 +435,7 @@ func (c *core) denied(r *reply) *OpenError {
 }
 
 // releaseLater releases a permit that may have been granted although the answer was lost.
-func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
+func (c *granter) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
 		release := func(ctx context.Context, _ time.Duration) error {
 			q := c.question(releaseScript, key)
@@ -458,21 +458,20 @@ func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 // permit, so that an instance without calls does not leave it OPEN. In every other case it
 // changes nothing.
 func (b *Breaker) Advance(ctx context.Context) (Status, error) {
-	c := b.core
-	if c.view.Load().closed {
+	if b.view.Load().closed {
 		return Status{}, ErrClosed
 	}
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	if _, err := c.apply(ctx, b.key, &happened{Event: policy.Event{Kind: policy.Advanced}}); err != nil {
+	if err := b.heal(ctx, b.key); err != nil {
 		return b.Status(), unavailable("advance", b.Name(), err)
 	}
 	return b.Status(), nil
 }
 
-// CredentialsRenewed is the function of that name for this breaker: that of a key whose
-// credentials were renewed, or that of the destination. id, unless empty, identifies the new
-// credentials: if the same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
+// CredentialsRenewed closes a breaker that is open with [CauseCredentials], for all instances: the
+// credentials of the key, or of the destination, that the API had refused were renewed. Calls start slowly,
+// so that one call tries them; if it is refused, the breaker opens again. A breaker that is open for
+// another reason, or not at all, stays as it is. id, unless empty, identifies the new credentials: if the
+// same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()

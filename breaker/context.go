@@ -24,7 +24,7 @@ func (p Permit) Context(ctx context.Context) context.Context {
 
 // permitted reports whether ctx carries a permit for the breaker of key, or for the
 // destination's as a whole if key is "".
-func (c *core) permitted(ctx context.Context, key string) bool {
+func (c *granter) permitted(ctx context.Context, key string) bool {
 	p, ok := ctx.Value(permitKey{}).(permitted)
 	return ok && p.namespace == c.place.namespace && p.destination == c.place.name && (key == "" || key == p.key)
 }

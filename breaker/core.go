@@ -14,9 +14,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// core is one instance's part in a destination's breaker and in those of its keys: its views
-// of them, and their refresh. The Breakers of a destination and of its keys share it.
+// core is one instance's part in a destination's breaker and in those of its keys. The Breakers of a
+// destination and of its keys share it. Each part has its own state:
+//
+//	mirror   the views: what the instance knows of the breakers
+//	reader   reads what has changed, and has lost data repaired
+//	member   registers the instance, and says what it has in flight
+//	granter  grants permits, by the views or by asking Redis
+//
+// and the core has what reports and decisions need.
 type core struct {
+	mirror
+	reader
+	member
+	granter
+
 	options  Options
 	rdb      redis.UniversalClient
 	place    place // of the destination's own breaker
@@ -24,55 +36,69 @@ type core struct {
 	clock    clock
 	log      *slog.Logger
 	events   *events
-	inFlight *inFlight
-	tally    tally
-
 	preamble preamble
 	parsed   lastRecords
 	timers   sync.Pool // of exchanges: most are stopped
+	link     *link     // nil before the start; then constant
 
-	rate, keyRate declared
-	redisAhead    atomic.Int64 // of this process's clock, µs, as of the last reply
-
-	view atomic.Pointer[view] // of the destination's own breaker
-	keys keyViews
-	mu   sync.Mutex // one writer of views at a time
-	down atomic.Bool
-
+	down      atomic.Bool
 	awayUntil atomic.Int64 // unix ns, see away
-
-	synced     atomic.Uint64 // version up to which all has been read
-	latest     atomic.Uint64 // highest version ever seen
-	latestAt   time.Time     // when that was received; guarded by mu
-	origins    origins
-	enrolled   atomic.Bool  // Redis has registered this instance,
-	enrolledAs atomic.Int64 // with this capacity
-	capacity   atomic.Int64 // calls that all instances make at once, as registered
-
-	asking    keyMutex // one goroutine at a time asks Redis about a name
-	joins     joins
 	owed      owed
 	queues    queues
-	waiting   *waitLines                    // callers of Wait
-	slots     atomic.Uint64                 // how many times calls refused because of a cap were woken
-	whole     atomic.Bool                   // the next read of the snapshot is to be of all
-	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
-
-	link                     *link // nil before the start; then constant
-	tasks                    tasks
-	stamp                    atomic.Pointer[string] // of the last read
-	ticks                    atomic.Uint64
-	failed                   atomic.Bool  // the last refresh failed
-	relisting                atomic.Bool  // register.lua has not repaired all of the list of changes
-	registerAt               atomic.Int64 // when the next registration is due, unix ns
-	registerPause            atomic.Int64 // before it, after an error; ns
-	wholeAt                  time.Time    // of the last read of all; guarded by tasks: one refresh at a time
-	unreadable, unsubscribed outage
+	tally     tally
 
 	stop    context.CancelFunc // ends what runs in the background
 	work    sync.WaitGroup
 	workMu  sync.Mutex // orders work.Add before work.Wait
 	stopped bool
+}
+
+// mirror is what an instance knows of the breakers.
+type mirror struct {
+	*core
+	view      atomic.Pointer[view] // of the destination's own breaker
+	keys      keyViews
+	mu        sync.Mutex                    // one writer of views at a time
+	latest    atomic.Uint64                 // highest version ever seen
+	latestAt  time.Time                     // when that was received; guarded by mu
+	slots     atomic.Uint64                 // how many times calls refused because of a cap were woken
+	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
+}
+
+// reader reads what has changed in Redis.
+type reader struct {
+	*core
+	tasks                    tasks
+	synced                   atomic.Uint64 // version up to which all has been read
+	origins                  origins
+	stamp                    atomic.Pointer[string] // of the last read
+	ticks                    atomic.Uint64
+	failed                   atomic.Bool // the last refresh failed
+	whole                    atomic.Bool // the next read of the snapshot is to be of all
+	wholeAt                  time.Time   // of the last read of all; guarded by tasks: one refresh at a time
+	unreadable, unsubscribed outage
+}
+
+// member is an instance among those that Redis knows.
+type member struct {
+	*core
+	inFlight      *inFlight
+	joins         joins
+	enrolled      atomic.Bool  // Redis has registered this instance,
+	enrolledAs    atomic.Int64 // with this capacity
+	capacity      atomic.Int64 // calls that all instances make at once, as registered
+	relisting     atomic.Bool  // register.lua has not repaired all of the list of changes
+	registerAt    atomic.Int64 // when the next registration is due, unix ns
+	registerPause atomic.Int64 // before it, after an error; ns
+}
+
+// granter grants permits.
+type granter struct {
+	*core
+	rate, keyRate declared
+	redisAhead    atomic.Int64 // of this process's clock, µs, as of the last reply
+	asking        keyMutex     // one goroutine at a time asks Redis about a name
+	waiting       *waitLines   // callers of Wait
 }
 
 // clock is the clock of a core; tests replace it.
@@ -101,14 +127,12 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		return nil, err
 	}
 	k := &core{
-		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
-		inFlight: newInFlight(c.now()),
-		joins:    newJoins(),
-		waiting:  newWaitLines(),
-		rate:     rate, keyRate: keyRate,
-		stop:    func() {},
-		wholeAt: time.Now(),
+		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger, stop: func() {},
 	}
+	k.mirror.core, k.reader.core, k.member.core, k.granter.core = k, k, k, k
+	k.inFlight, k.joins = newInFlight(c.now()), newJoins()
+	k.rate, k.keyRate, k.waiting = rate, keyRate, newWaitLines()
+	k.wholeAt = time.Now()
 	for _, key := range k.place.keys {
 		k.preamble.keys = append(k.preamble.keys, key)
 	}

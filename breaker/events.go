@@ -179,14 +179,14 @@ func (e *events) run() {
 
 // onEvent calls the option. It runs in a goroutine of ours, where a panic would end the
 // process.
-func (c *core) onEvent(e Event) {
+func (c *reader) onEvent(e Event) {
 	if c.options.OnEvent != nil {
 		c.guard("OnEvent", func() { c.options.OnEvent(e) })
 	}
 }
 
 // catchUp reads from the history what happened after the last event seen.
-func (c *core) catchUp(ctx context.Context, last uint64) error {
+func (c *reader) catchUp(ctx context.Context, last uint64) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	c.events.mu.Lock()

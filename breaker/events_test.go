@@ -3,11 +3,8 @@ package breaker
 import (
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 // queued are the generations of the events that wait to be told.
@@ -70,20 +67,4 @@ func TestTransitionsReadTwiceAreToldOnce(t *testing.T) {
 	if e.missed(70) || !e.missed(71) {
 		t.Error("what was told last is not known")
 	}
-}
-
-func TestDeletedHashIsNoticedByItself(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
-	d := redistest.Name(t, "deleted")
-	b := start(t, rdb, Options{Destination: d, RefreshInterval: 20 * time.Millisecond})
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
-	// Nobody would ask a breaker that is open until it is reset.
-	if err := rdb.Del(t.Context(), placeOf(d, "").keys[0]).Err(); err != nil {
-		t.Fatal(err)
-	}
-	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
 }

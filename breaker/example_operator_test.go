@@ -45,7 +45,7 @@ func ExampleForceClosed() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
-	_, err := breaker.ForceClosed(ctx, rdb, "deviantart", breaker.ForceOptions{For: time.Hour, Reason: "their bug", By: "ann"})
+	_, err := breaker.ForceClosed(ctx, rdb, "deviantart", breaker.TripOptions{For: time.Hour, Reason: "their bug", By: "ann"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestFullRedisTakesEverything(t *testing.T) {
 			return err == nil && p.Probe()
 		})
 		report(t, of, Success()) // in slow start
-		if _, err := ForceClosed(t.Context(), rdb, name, ForceOptions{}); err != nil {
+		if _, err := ForceClosed(t.Context(), rdb, name, TripOptions{}); err != nil {
 			t.Errorf("%s: force: %v", name, err)
 		}
 		if _, err := Reset(t.Context(), rdb, name, ""); err != nil {

@@ -189,7 +189,7 @@ func (b *Breaker) Rescheduled(incident string, n int) {
 }
 
 // flushRescheduled sends the counts; after an error it sends them again later.
-func (c *core) flushRescheduled(ctx context.Context) {
+func (c *member) flushRescheduled(ctx context.Context) {
 	c.tally.mu.Lock()
 	counts := c.tally.counts
 	c.tally.counts = nil
@@ -201,7 +201,7 @@ func (c *core) flushRescheduled(ctx context.Context) {
 		_, err := q.ask(ctx, c.deadline(ctx))
 		cancel()
 		if err != nil {
-			(&Breaker{core: c, key: of.key}).Rescheduled(of.incident, n)
+			(&Breaker{core: c.core, key: of.key}).Rescheduled(of.incident, n)
 		}
 	}
 }

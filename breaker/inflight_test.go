@@ -14,60 +14,6 @@ func outOf(f *inFlight, key string) [2]int {
 	return [2]int{out, keyed}
 }
 
-func TestFlightsCountWhatIsOut(t *testing.T) {
-	t.Parallel()
-	f := newInFlight(time.Now())
-	step := func(what string, out, a, b int) {
-		t.Helper()
-		if gotA, gotB := outOf(f, "a"), outOf(f, "b"); gotA != [2]int{out, a} || gotB != [2]int{out, b} {
-			t.Errorf("%s: %v and %v, want %d out, %d of a, %d of b", what, gotA, gotB, out, a, b)
-		}
-	}
-	one, _ := f.add(1, true, "", always)
-	two, _ := f.add(2, true, "a", always)
-	three, _ := f.add(3, false, "b", always)
-	step("three have departed, one for its key alone", 2, 1, 1)
-	if at, ok := f.add(4, true, "a", func() bool { return false }); ok || at != (slotRef{}) {
-		t.Errorf("departed without leave: %v", at)
-	}
-	step("one was not allowed", 2, 1, 1)
-	if at, ok := f.addKey(1, one, "b", func() bool { return false }); ok || at != one {
-		t.Errorf("entered without leave: %v", at)
-	}
-	step("one was not allowed under a key", 2, 1, 1)
-	f.addKey(1, one, "b", always)
-	f.addKey(1, one, "a", always) // it is under a key already
-	step("the first is under a key", 2, 1, 2)
-	for range 2 {
-		f.remove(2, two)
-	}
-	step("the second has landed, once", 1, 0, 2)
-	again, _ := f.add(34, true, "a", always) // in the slot of 2
-	if again.slot != two.slot || again.epoch == two.epoch {
-		t.Fatalf("slots: %v after %v", again, two)
-	}
-	if f.remove(2, two) {
-		t.Error("a permit of before took the slot's place")
-	}
-	step("the slot is in use again", 2, 1, 2)
-	f.addKey(2, two, "b", always)
-	step("a permit of before does not enter", 2, 1, 2)
-	if f.remove(9, slotRef{}) {
-		t.Error("a permit without a slotRef has landed")
-	}
-	at, _ := f.addKey(5, slotRef{}, "a", always)
-	step("one that Redis has counted is under a key", 2, 2, 2)
-	for id, s := range map[uint64]slotRef{1: one, 3: three, 34: again, 5: at} {
-		if !f.remove(id, s) {
-			t.Errorf("%d was not out", id)
-		}
-	}
-	step("all have landed", 0, 0, 0)
-	if n := f.highest(); n != 2 {
-		t.Errorf("the most at once is %d, want 2", n)
-	}
-}
-
 // A permit that is never reported is in flight for as long as a call can take.
 func TestPermitsThatAreNeverReportedEndAfterProbeTimeout(t *testing.T) {
 	t.Parallel()

@@ -9,17 +9,19 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 const (
 	// An instance registers every registerEvery, or registerShare for each Breaker of the
 	// process if that is longer, up to registerSlowest. It is counted in for validFor times as
-	// long, which register.lua allows an hour for; less if its process dies, see alive.
+	// long, also if its process dies.
 	// After an error it registers again after registerAgain, then after longer pauses, up to
 	// registerAgainSlowest; after registerAgain, too, while register.lua repairs the list of changes.
 	registerEvery   = 10 * time.Second
 	registerShare   = 3 * time.Second
-	registerSlowest = 20 * time.Minute
+	registerSlowest = 2 * time.Minute
 	validFor        = 3
 
 	registerAgain, registerAgainSlowest = time.Second, time.Minute
@@ -30,7 +32,7 @@ const (
 )
 
 // enroll registers the instance until after the next registration is due.
-func (c *core) enroll(ctx context.Context) error {
+func (c *member) enroll(ctx context.Context) error {
 	every := c.link.registerEvery()
 	err := c.register(ctx, validFor*every)
 	c.registerNext(every, err)
@@ -39,7 +41,7 @@ func (c *core) enroll(ctx context.Context) error {
 
 // registerNext schedules the next registration after one with this result: at another time for
 // each Breaker of the process.
-func (c *core) registerNext(every time.Duration, err error) {
+func (c *member) registerNext(every time.Duration, err error) {
 	pause := every - rand.N(every-registerEvery+1)/4 //nolint:gosec // it spreads the work
 	switch {
 	case err == nil && c.relisting.Load():
@@ -53,23 +55,56 @@ func (c *core) registerNext(every time.Duration, err error) {
 	c.registerAt.Store(time.Now().Add(pause).UnixNano())
 }
 
+// register registers cores, by one pipeline.
+func (l *link) register(ctx context.Context, cores []*core) {
+	if len(cores) == 0 {
+		return
+	}
+	call, cancel := bounded(ctx)
+	defer cancel()
+	every := l.registerEvery()
+	replies := make([]*redis.Cmd, len(cores))
+	calls := make([]int, len(cores))
+	_, _ = redispipe.Run(call, l.of.rdb, func(pipe redis.Pipeliner) error { // each command has its error
+		for i, c := range cores {
+			calls[i] = c.atOnce()
+			replies[i] = registerScript.EvalSha(call, pipe, c.place.keys, c.registration(calls[i], validFor*every)...)
+		}
+		return nil
+	})
+	for i, c := range cores {
+		err := c.registered(replies[i], calls[i])
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			err = c.register(ctx, validFor*every)
+		}
+		c.registerNext(every, err)
+		if now := time.Now(); err != nil && ctx.Err() == nil && now.Sub(l.warnedAt) >= logEvery {
+			l.warnedAt = now
+			c.log.Warn("breaker cannot register this instance, whose calls the capacity of the fleet leaves out meanwhile", "breaker", c.place.name, "error", err)
+		}
+		if c.hasStopped() { // maybe before it was registered
+			_ = c.register(ctx, 0)
+		}
+	}
+}
+
 // register registers this instance as alive for a time, with how many calls it makes at once;
 // 0 unregisters it.
-func (c *core) register(ctx context.Context, valid time.Duration) error {
+func (c *member) register(ctx context.Context, valid time.Duration) error {
 	calls := c.atOnce()
-	_, err := await(ctx, c.deadline(ctx), c, answerFunc[struct{}](func(_, ctx context.Context) (struct{}, error) {
+	_, err := await(ctx, c.deadline(ctx), c.core, answerFunc[struct{}](func(_, ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.registered(registerScript.Run(ctx, c.rdb, c.place.keys, c.registration(calls, valid)...), calls)
 	}))
 	return err
 }
 
 // registration is ARGV of register.lua.
-func (c *core) registration(calls int, valid time.Duration) []any {
+func (c *member) registration(calls int, valid time.Duration) []any {
 	return c.place.args(c.caller(), []any{calls, millis(valid), fmt.Sprint(c.options.FleetConcurrency, c.options.KeyConcurrency), c.rate.text, c.keyRate.text})
 }
 
 // registered processes the reply of register.lua.
-func (c *core) registered(reply *redis.Cmd, calls int) error {
+func (c *member) registered(reply *redis.Cmd, calls int) error {
 	values, err := reply.StringSlice()
 	if err != nil {
 		return err
@@ -88,7 +123,7 @@ func (c *core) registered(reply *redis.Cmd, calls int) error {
 }
 
 // atOnce returns how many calls this instance makes at once, as far as is known; at least 1.
-func (c *core) atOnce(reported ...inUse) int {
+func (c *member) atOnce(reported ...inUse) int {
 	if n := c.options.MaxInFlight; n > 0 {
 		return n
 	}
@@ -134,7 +169,7 @@ func (j *joins) take() []string {
 
 // sendJoins reports calls in flight that are not metered. A report or the next call under
 // the name does so, too; until then Redis assumes as many as this instance can make.
-func (c *core) sendJoins(ctx context.Context) {
+func (c *member) sendJoins(ctx context.Context) {
 	keys := c.joins.take()
 	for i, key := range keys {
 		q := c.question(joinScript, key)
@@ -153,7 +188,7 @@ func (c *core) sendJoins(ctx context.Context) {
 
 // expirePermits removes the permits that were not reported within ProbeTimeout, and schedules
 // the report that they are not in flight any more.
-func (c *core) expirePermits() {
+func (c *member) expirePermits() {
 	keys := c.inFlight.expire(c.clock.now(), c.options.ProbeTimeout)
 	for _, key := range keys {
 		c.joinLater(key)

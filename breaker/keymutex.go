@@ -126,6 +126,6 @@ func (t *keyLock) failure(arrived time.Time) error {
 }
 
 // seen returns the present views of a name.
-func (c *core) seen(key string) seenViews {
+func (c *mirror) seen(key string) seenViews {
 	return seenViews{c.view.Load(), c.keys.get(key), c.slots.Load()}
 }

@@ -42,7 +42,6 @@ type link struct {
 	started bool            // guarded by linksMu
 	named   map[string]bool // channels with a core that has the link's id; guarded by linksMu
 
-	alive    alive     // used by keepFresh alone
 	warnedAt time.Time // that a core is not registered; used by keepFresh alone
 
 	mu         sync.RWMutex
@@ -145,9 +144,6 @@ func (l *link) leave(c *core) {
 	if last {
 		l.stop()
 		l.work.Wait()
-		if !c.down.Load() {
-			l.reportEnd()
-		}
 		return
 	}
 	l.unsubscribe(channel)
@@ -185,8 +181,7 @@ func (l *link) all() iter.Seq[*core] {
 	}
 }
 
-// registerEvery is the time between two registrations of a core: with many of them longer, so
-// that there is less than one a second.
+// registerEvery is the time between two registrations of a core: with many of them longer.
 func (l *link) registerEvery() time.Duration {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -213,7 +208,6 @@ func (l *link) keepFresh(ctx context.Context) {
 		l.stamped(ctx, quiet, l.readStamps(ctx, quiet))
 		l.checkSubscription(ctx)
 		l.register(ctx, due)
-		l.reportAlive(ctx)
 	}
 }
 

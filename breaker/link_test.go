@@ -239,3 +239,43 @@ func TestCapacityIsTakenFromTheStamp(t *testing.T) {
 	b.stamped(t.Context(), "1 "+known[1]+" "+known[2], nil) // another version
 	redistest.Eventually(t, "the instance reads the snapshot", func() bool { return s.CommandStats(t)["evalsha"] > 0 })
 }
+
+// A refused registration is not asked for again with each read.
+func TestRefusedRegistrationBacksOff(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := *admin.(*redis.Client).Options()
+	o.Username, o.Password = "worker", "secret"
+	rdb := redis.NewClient(&o)
+	defer rdb.Close()
+	var all []*Breaker
+	for i := range 10 {
+		all = append(all, start(t, rdb, Options{Destination: fmt.Sprint("api-", i), RefreshInterval: 20 * time.Millisecond}))
+	}
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "worker", "-hgetall").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.ResetStats(t)
+	for _, b := range all {
+		b.registerAt.Store(0)
+	}
+	redistest.Eventually(t, "50 reads", func() bool { return readsOf(s.CommandStats(t)) >= 50 })
+	if n := s.CommandStats(t)["evalsha"]; n < 10 || n > 100 {
+		t.Errorf("%d scripts in 50 reads, want 10 registrations, and 10 for each second", n)
+	}
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "worker", "+hgetall").Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "registrations", func() bool {
+		for _, b := range all {
+			if b.registerPause.Load() != 0 {
+				return false
+			}
+		}
+		return true
+	})
+}

@@ -6,14 +6,14 @@ import (
 )
 
 // readSnapshot reads the state of the fleet, and the missed transitions.
-func (c *core) readSnapshot(ctx context.Context) error {
+func (c *reader) readSnapshot(ctx context.Context) error {
 	_, err := c.readChanges(ctx, true)
 	return err
 }
 
 // readChanges reads the changes since the last read, and if timed the time, which corrects
 // local instants. lost is true if Redis has lost data that was known here.
-func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err error) {
+func (c *reader) readChanges(ctx context.Context, timed bool) (lost bool, err error) {
 	since := c.synced.Load()
 	if c.anyLocal() || c.whole.Swap(false) && c.waits() {
 		since = 0 // to compare all of it with what is known here
@@ -58,9 +58,9 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 }
 
 // askSnapshot reads one page of the snapshot.
-func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
+func (c *reader) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
 	// The deadline is of each page: all of them may be many.
-	s, err := await(ctx, c.deadline(ctx), c, answerFunc[snapshot](func(ctx, command context.Context) (snapshot, error) {
+	s, err := await(ctx, c.deadline(ctx), c.core, answerFunc[snapshot](func(ctx, command context.Context) (snapshot, error) {
 		own := []any{since, flag(timed), snapshotPage}
 		values, err := snapshotScript.Run(command, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
 		var s snapshot
@@ -77,7 +77,7 @@ func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snaps
 }
 
 // readPages observes a snapshot and reads its further pages. It returns the names in it.
-func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (map[string]bool, error) {
+func (c *reader) readPages(ctx context.Context, s snapshot, started time.Time) (map[string]bool, error) {
 	seen := map[string]bool{}
 	for {
 		received := c.clock.now()
@@ -104,7 +104,7 @@ func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (ma
 }
 
 // refine corrects the local instants of views that are not in a snapshot.
-func (c *core) refine(now int64, seen map[string]bool, started, received time.Time) {
+func (c *reader) refine(now int64, seen map[string]bool, started, received time.Time) {
 	parent := c.view.Load()
 	if !parent.known && !seen[c.place.name] {
 		c.observe("", observation{started: started, received: received})
@@ -125,20 +125,20 @@ func (c *core) refine(now int64, seen map[string]bool, started, received time.Ti
 
 // ahead reports whether a message had a later version than a read that began after it: Redis
 // has lost the changes in between.
-func (c *core) ahead(version uint64, started time.Time) bool {
+func (c *reader) ahead(version uint64, started time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.older(version, started)
 }
 
 // older is ahead with c.mu held.
-func (c *core) older(version uint64, started time.Time) bool {
+func (c *reader) older(version uint64, started time.Time) bool {
 	return version < c.latest.Load() && started.After(c.latestAt)
 }
 
 // dropUnknown drops views that Redis does not have any more, after a full read. replaced says
 // that the former data of Redis was lost.
-func (c *core) dropUnknown(s snapshot, seen map[string]bool, started time.Time, replaced bool) (lost bool) {
+func (c *reader) dropUnknown(s snapshot, seen map[string]bool, started time.Time, replaced bool) (lost bool) {
 	received := c.clock.now()
 	c.mu.Lock()
 	if replaced || c.older(s.version, started) {
@@ -172,12 +172,12 @@ func (c *core) dropUnknown(s snapshot, seen map[string]bool, started time.Time, 
 }
 
 // waits reports whether a view waits for an instant.
-func (c *core) waits() bool {
+func (c *reader) waits() bool {
 	return c.keys.n.Load() > 0 || c.view.Load().state != Closed || !c.view.Load().known
 }
 
 // anyLocal reports whether a view has counts that could not be sent to Redis.
-func (c *core) anyLocal() bool {
+func (c *reader) anyLocal() bool {
 	if c.view.Load().local {
 		return true
 	}

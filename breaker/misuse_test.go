@@ -23,20 +23,19 @@ func TestClientThatCannotBeUsedIsAnError(t *testing.T) {
 	ctx := t.Context()
 	for name, rdb := range redistest.UnusableClients(t) {
 		for what, err := range map[string]error{
-			"New":             second1(New(ctx, rdb, Options{Destination: "api"})),
-			"Get":             second1(Get(ctx, rdb, "api")),
-			"List":            second1(List(ctx, rdb, "api")),
-			"Trip":            second1(Trip(ctx, rdb, "api", TripOptions{})),
-			"ForceClosed":     second1(ForceClosed(ctx, rdb, "api", ForceOptions{})),
-			"Reset":           second1(Reset(ctx, rdb, "api", "")),
-			"History":         second1(History(ctx, rdb, "api", 0)),
-			"Incidents":       second1(Incidents(ctx, rdb, "api", 0)),
-			"ReadTransitions": second1(ReadTransitions(ctx, rdb, "api", 0, 1)),
-			"Limits":          second1(DefaultNamespace.Limits(ctx, rdb, "api")),
-			"LimitsOf":        second1(DefaultNamespace.LimitsOf(ctx, rdb, []string{"api"})),
-			"ForgetLimits":    second1(DefaultNamespace.ForgetLimits(ctx, rdb, "api", "")),
-			"IncidentsAll":    second1(DefaultNamespace.IncidentsAll(ctx, rdb, nil)),
-			"ListAll":         second1(DefaultNamespace.ListAll(ctx, rdb, []string{"api"})),
+			"New":          second1(New(ctx, rdb, Options{Destination: "api"})),
+			"Get":          second1(Get(ctx, rdb, "api")),
+			"List":         second1(List(ctx, rdb, "api")),
+			"Trip":         second1(Trip(ctx, rdb, "api", TripOptions{})),
+			"ForceClosed":  second1(ForceClosed(ctx, rdb, "api", TripOptions{})),
+			"Reset":        second1(Reset(ctx, rdb, "api", "")),
+			"History":      second1(History(ctx, rdb, "api", 0)),
+			"Incidents":    second1(Incidents(ctx, rdb, "api", 0)),
+			"Limits":       second1(DefaultNamespace.Limits(ctx, rdb, "api")),
+			"LimitsOf":     second1(DefaultNamespace.LimitsOf(ctx, rdb, []string{"api"})),
+			"ForgetLimits": second1(DefaultNamespace.ForgetLimits(ctx, rdb, "api", "")),
+			"IncidentsAll": second1(DefaultNamespace.IncidentsAll(ctx, rdb, nil)),
+			"ListAll":      second1(DefaultNamespace.ListAll(ctx, rdb, []string{"api"})),
 		} {
 			if !errors.Is(err, ErrClient) || !strings.HasPrefix(err.Error(), "breaker: ") {
 				t.Errorf("%s with a client that is %s: %v", what, name, err)
@@ -277,9 +276,8 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 	ctx := t.Context()
 	b := start(t, redistest.Embedded(t), Options{Destination: "api"})
 	redistest.NilIsRefused(t, "breaker", map[string]func() error{
-		"do":                  func() error { return b.Do(ctx, nil) },
-		"new":                 func() error { return second1(New(ctx, nil, Options{Destination: "api"})) },
-		"credentials renewed": func() error { return second1(CredentialsRenewed(ctx, nil, "api", "")) },
+		"do":  func() error { return b.Do(ctx, nil) },
+		"new": func() error { return second1(New(ctx, nil, Options{Destination: "api"})) },
 		"list limits": func() error {
 			_, _, err := DefaultNamespace.ListLimits(ctx, nil, []string{"api"}, "", 1)
 			return err

@@ -18,20 +18,10 @@ import (
 // maxReason is how long an operator's reason may be, in characters.
 const maxReason = 500
 
-// TripOptions say how an operator opens a breaker.
+// TripOptions say how an operator opens a breaker ([Trip]) or keeps it CLOSED ([ForceClosed]).
 type TripOptions struct {
-	// For is how long it stays OPEN, in whole milliseconds; then it is probed
+	// For is how long it stays so, in whole milliseconds; then an OPEN one is probed
 	// as after any cooldown. 0: until it is reset.
-	For time.Duration
-	// Reason is shown with the breaker; at most 500 characters.
-	Reason string
-	// By is the operator's name. "" means host:pid of this process.
-	By string
-}
-
-// ForceOptions say how an operator keeps a breaker CLOSED.
-type ForceOptions struct {
-	// For is how long, in whole milliseconds; 0: until it is reset.
 	For time.Duration
 	// Reason is shown with the breaker; at most 500 characters.
 	Reason string
@@ -189,12 +179,12 @@ func (n Namespace) Trip(ctx context.Context, rdb redis.UniversalClient, name str
 
 // ForceClosed closes a breaker for all instances and keeps it CLOSED whatever the
 // API answers, for a time or until it is reset or tripped.
-func ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o ForceOptions) (Status, error) {
+func ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o TripOptions) (Status, error) {
 	return DefaultNamespace.ForceClosed(ctx, rdb, name, o)
 }
 
 // ForceClosed is the function ForceClosed in n.
-func (n Namespace) ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o ForceOptions) (Status, error) {
+func (n Namespace) ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o TripOptions) (Status, error) {
 	if err := validByHand(o.For, o.Reason); err != nil {
 		return Status{}, fmt.Errorf("breaker: force %s: %w", name, err)
 	}
@@ -225,15 +215,8 @@ func (n Namespace) Reset(ctx context.Context, rdb redis.UniversalClient, name, b
 	return n.change(ctx, rdb, name, "reset", caller{who: by}, policy.Event{Kind: policy.Reset})
 }
 
-// CredentialsRenewed closes a breaker that is open with [CauseCredentials], for all instances:
-// the credentials that the API had refused were renewed. Calls start slowly, so that one call
-// tries them; if it is refused, the breaker opens again. A breaker that is open for another
-// reason, or not at all, stays as it is. by is as in [Reset].
-func CredentialsRenewed(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
-	return DefaultNamespace.CredentialsRenewed(ctx, rdb, name, by)
-}
-
-// CredentialsRenewed is the function CredentialsRenewed in n.
+// CredentialsRenewed is [Breaker.CredentialsRenewed] of a breaker by its name, from a process that has no
+// Breaker. by is as in [Reset].
 func (n Namespace) CredentialsRenewed(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
 	return n.change(ctx, rdb, name, "renewed", caller{who: by}, policy.Event{Kind: policy.Renewed})
 }
@@ -271,19 +254,8 @@ func (n Namespace) History(ctx context.Context, rdb redis.UniversalClient, name 
 	return events, nil
 }
 
-// Transitions are transitions of the breakers of a destination and of its keys.
-type Transitions struct {
-	// Events, oldest first.
-	Events []Event
-	// Last is the generation to read on from.
-	Last uint64
-	// Missed is true if there were more than Events, which were not read or are not kept any
-	// more, or if Redis has lost some.
-	Missed bool
-}
-
 // LastTransitions returns the generation of the last transition of each destination's breakers,
-// 0 if there was none, in one round trip: what [ReadTransitions] reads after it is new. errs[i] is of
+// 0 if there was none, in one round trip: what [Namespace.ReadTransitions] reads after it is new. errs[i] is of
 // destinations[i], and wraps [ErrUnavailable].
 func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClient, destinations []string) (last []uint64, errs []error) {
 	ctx, cancel := bounded(ctx)
@@ -312,20 +284,17 @@ func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClien
 	return last, errs
 }
 
-// ReadTransitions returns the transitions of the breakers of a destination after a
-// generation: the last limit ones, of 1,000 that are kept. It costs one command if there are
-// none. The error is of an invalid name or limit, or wraps [ErrUnavailable].
-func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
-	return DefaultNamespace.ReadTransitions(ctx, rdb, destination, after, limit)
-}
-
-// ReadTransitions is the function ReadTransitions in n.
-func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
+// ReadTransitions returns the transitions of the breakers of a destination and of its keys after a
+// generation, oldest first: the last limit ones, of 1,000 that are kept; and the generation to read on
+// from. missed says that there were more, which were not read or are not kept any more, or that Redis has
+// lost some. It costs one command if there are none. The error is of an invalid name or limit, or wraps
+// [ErrUnavailable].
+func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (events []Event, last uint64, missed bool, err error) {
 	if err := errors.Join(validDestination(destination), n.Validate(), validClient(rdb)); err != nil {
-		return Transitions{}, fmt.Errorf("breaker: transitions: %w", err)
+		return nil, 0, false, fmt.Errorf("breaker: transitions: %w", err)
 	}
 	if limit < 1 {
-		return Transitions{}, fmt.Errorf("breaker: transitions of %s: the limit is %d: want at least 1", destination, limit)
+		return nil, 0, false, fmt.Errorf("breaker: transitions of %s: the limit is %d: want at least 1", destination, limit)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -333,25 +302,24 @@ func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClien
 	newest, err := rdb.HGet(ctx, p.keys[1], ":transition").Uint64()
 	switch {
 	case errors.Is(err, redis.Nil) || err == nil && newest == after:
-		return Transitions{Last: after}, nil
+		return nil, after, false, nil
 	case err != nil:
-		return Transitions{}, unavailable("read transitions of", destination, err)
+		return nil, 0, false, unavailable("read transitions of", destination, err)
 	case newest < after: // Redis has lost the last ones
-		return Transitions{Last: newest, Missed: true}, nil
+		return nil, newest, true, nil
 	}
 	found, err := readAfter(ctx, rdb, p, after, int64(limit))
 	if err != nil {
-		return Transitions{}, err
+		return nil, 0, false, err
 	}
-	t := Transitions{Last: after, Missed: len(found) == 0 || found[0].Previous != after}
+	missed, last = len(found) == 0 || found[0].Previous != after, after
 	for i := range found {
-		if found[i].Generation > t.Last {
-			t.Events = append(t.Events, found[i].event())
-			t.Last = found[i].Generation
+		if found[i].Generation > last {
+			events = append(events, found[i].event())
+			last = found[i].Generation
 		}
 	}
-	t.Last = max(t.Last, newest)
-	return t, nil
+	return events, max(last, newest), missed, nil
 }
 
 // change applies what an operator does, and returns the status after it.

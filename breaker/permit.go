@@ -48,16 +48,16 @@ var holdWords = map[string]holds{
 	"rate": holdsRate, "key-rate": holdsKeyRate,
 }
 
-func (p *Permit) take(words string) {
+func (h *holds) take(words string) {
 	for word := range strings.FieldsSeq(words) {
-		p.holds |= holdWords[word]
+		*h |= holdWords[word]
 	}
 }
 
 // known and keyKnown report whether Redis counts the call, for the destination and for the
 // key.
-func (p Permit) known() bool    { return p.holds&(holdsProbe|holdsCounted) != 0 }
-func (p Permit) keyKnown() bool { return p.holds&(holdsKeyProbe|holdsKeyCounted) != 0 }
+func (h holds) known() bool    { return h&(holdsProbe|holdsCounted) != 0 }
+func (h holds) keyKnown() bool { return h&(holdsKeyProbe|holdsKeyCounted) != 0 }
 
 // Probe reports whether the call tests recovery: it is the only one of the fleet.
 func (p Permit) Probe() bool { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
@@ -201,9 +201,9 @@ func (p Permit) joined(key, words string, until time.Time, cost int, at int64, g
 	if cost != 0 {
 		p.cost = cost
 	}
-	p.take(words)
+	p.holds.take(words)
 	p.generation = max(p.generation, generation)
-	if p.keyKnown() && (p.until.IsZero() || until.Before(p.until)) {
+	if p.holds.keyKnown() && (p.until.IsZero() || until.Before(p.until)) {
 		p.until = until
 	}
 	return p
@@ -248,7 +248,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	owner := p.owner(&o)
+	owner := o.owner(p.key)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o, p.inUse()) && !p.corrects(&o) {
 		c.inFlight.remove(p.id, p.slotRef)
@@ -267,12 +267,12 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 // inUse is the permit among those in flight.
 func (p Permit) inUse() inUse { return inUse{p.id, p.slotRef} }
 
-// owner is the key that the outcome counts for; "" for the destination.
-func (p Permit) owner(o *Outcome) string {
+// owner is the key that the outcome of a call under a key counts for; "" for the destination.
+func (o *Outcome) owner(key string) string {
 	if o.scope == ScopeGlobal {
 		return ""
 	}
-	return p.key
+	return key
 }
 
 // ReportNext is Report, and returns the permit of the next call under the same key if that gets this one's
@@ -284,7 +284,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
-	owner := p.owner(&o)
+	owner := o.owner(p.key)
 	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
 	if err != nil || !strings.HasPrefix(r.more, "next ") {
@@ -368,7 +368,7 @@ func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, nex
 }
 
 // budgetIsLow says that the rules decide each call, because the API says that few are left.
-func (c *core) budgetIsLow(key string, o *Outcome) bool {
+func (c *member) budgetIsLow(key string, o *Outcome) bool {
 	if o.kind == neutral || c.options.IgnoreHints {
 		return false
 	}
@@ -528,7 +528,7 @@ func (c *core) outage(o *Outcome) outageKind {
 
 // joinLater schedules a report of the calls in flight that Redis has not counted: one of them
 // has ended.
-func (c *core) joinLater(key string) {
+func (c *member) joinLater(key string) {
 	c.joins.later("")
 	if key != "" {
 		c.joins.later(key)
@@ -536,7 +536,7 @@ func (c *core) joinLater(key string) {
 }
 
 // mustReport reports whether Redis needs the outcome of a call that it does not meter.
-func (c *core) mustReport(parent, child *view, owner string, o *Outcome, reported ...inUse) bool {
+func (c *member) mustReport(parent, child *view, owner string, o *Outcome, reported ...inUse) bool {
 	refused := o.kind == limited || o.kind == unauthorized
 	outage := c.outage(o) != noOutage
 	if refused && !c.options.Disabled || outage {
@@ -566,7 +566,7 @@ func (c *core) mustReport(parent, child *view, owner string, o *Outcome, reporte
 // lowBudget is the budget from which on Redis is asked whether to meter calls; see low in
 // metering.lua, which knows all instances. It is twice as many, because instances may have
 // started that are not known here yet.
-func (c *core) lowBudget(reported ...inUse) int {
+func (c *member) lowBudget(reported ...inUse) int {
 	return 4 * max(1, int(c.capacity.Load()), c.atOnce(reported...))
 }
 
@@ -627,7 +627,7 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 }
 
 // countLocally counts an outcome that could not be sent to Redis, for this instance alone.
-func (c *core) countLocally(key string, o Outcome, refused bool) Status {
+func (c *mirror) countLocally(key string, o Outcome, refused bool) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.clock.now()

@@ -51,7 +51,7 @@ func (t *tasks) start(ctx context.Context) {
 }
 
 // wake schedules work of a started core.
-func (c *core) wake(what task) {
+func (c *reader) wake(what task) {
 	t := &c.tasks
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *core) wake(what task) {
 	}
 }
 
-func (c *core) runTasks() {
+func (c *reader) runTasks() {
 	t := &c.tasks
 	for {
 		t.mu.Lock()
@@ -87,7 +87,7 @@ func (c *core) runTasks() {
 
 // tick is called once per RefreshInterval. It returns true if the core reads its state by
 // itself this time; otherwise the link looks whether it has changed.
-func (c *core) tick() bool {
+func (c *reader) tick() bool {
 	c.expirePermits()
 	n := c.ticks.Add(1)
 	v := c.view.Load()
@@ -101,7 +101,7 @@ func (c *core) tick() bool {
 }
 
 // stamped processes the destination's stamp, or the error of its read.
-func (c *core) stamped(ctx context.Context, stamp string, err error) {
+func (c *reader) stamped(ctx context.Context, stamp string, err error) {
 	c.reached(ctx, err)
 	if err == nil && stamp != *c.stamp.Load() && !c.capacityOnly(stamp) {
 		c.wake(taskRefresh)
@@ -112,7 +112,7 @@ func (c *core) stamped(ctx context.Context, stamp string, err error) {
 
 // capacityOnly reports whether a stamp differs from the known one in the capacity alone, and
 // takes that: when many instances start, each would read the snapshot for each other.
-func (c *core) capacityOnly(stamp string) bool {
+func (c *reader) capacityOnly(stamp string) bool {
 	known := c.stamp.Load()
 	was, is := strings.Fields(*known), strings.Fields(stamp) // see snapshot.stamp
 	if len(was) != 3 || len(is) != 3 || was[0] != is[0] || was[2] != is[2] {
@@ -127,7 +127,7 @@ func (c *core) capacityOnly(stamp string) bool {
 }
 
 // refreshNow reads changes, and registers the instance where Redis has lost it.
-func (c *core) refreshNow(ctx context.Context) {
+func (c *reader) refreshNow(ctx context.Context) {
 	n := c.ticks.Load()
 	if now := time.Now(); now.Sub(c.wholeAt) >= wholeEvery {
 		c.wholeAt = now
@@ -156,7 +156,7 @@ func (c *core) refreshNow(ctx context.Context) {
 
 // healSome has the rules look now and then at breakers that are not CLOSED; they repair
 // their hashes, one of which may have been deleted alone.
-func (c *core) healSome(ctx context.Context, n uint64) error {
+func (c *reader) healSome(ctx context.Context, n uint64) error {
 	if v := c.view.Load(); v.behind || v.state != Closed && n%healEvery == 0 {
 		if err := c.heal(ctx, ""); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (c *core) healSome(ctx context.Context, n uint64) error {
 	return nil
 }
 
-func (c *core) heal(ctx context.Context, key string) error {
+func (c *reader) heal(ctx context.Context, key string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	_, err := c.apply(ctx, key, &happened{Event: policy.Event{Kind: policy.Advanced}})
@@ -180,7 +180,7 @@ func (c *core) heal(ctx context.Context, key string) error {
 }
 
 // receive processes a published message.
-func (c *core) receive(payload string) {
+func (c *reader) receive(payload string) {
 	var m message
 	if err := json.Unmarshal([]byte(payload), &m); err != nil || m.Origin == "" {
 		return // not one of ours

@@ -61,8 +61,8 @@ func TestSuccessWithinABatchResets(t *testing.T) {
 	}
 }
 
-// An instance whose mirror is older learns by Advance what another one has done.
-func TestAdvanceShowsWhatIsStored(t *testing.T) {
+// An instance whose mirror is older learns by a look at the record what another one has done.
+func TestALookShowsWhatIsStored(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb := s.Client(t)
@@ -74,8 +74,7 @@ func TestAdvanceShowsWhatIsStored(t *testing.T) {
 	}
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
 	b.view.Store(&older)
-	status, err := b.Advance(patient(t))
-	if err != nil || status.State != Open {
-		t.Errorf("%v, %v: want OPEN", status.State, err)
+	if err := b.heal(patient(t), ""); err != nil || b.Status().State != Open {
+		t.Errorf("%v, %v: want OPEN", b.Status().State, err)
 	}
 }

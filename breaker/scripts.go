@@ -104,9 +104,6 @@ func (n Namespace) placeOf(destination, key string) place {
 	return p
 }
 
-// instances is the key of the registrations.
-func (p place) instances() string { return p.keys[6] }
-
 // caller is the caller of a script: of its ARGV, and of the rules.
 type caller struct {
 	now         string // "" is Redis TIME; tests pass µs

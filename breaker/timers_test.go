@@ -210,30 +210,6 @@ func TestWhatAnInstanceDoesByItself(t *testing.T) {
 	})
 }
 
-func TestWhatAnInstanceDoesByItselfWhileOpen(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, b *bubble) {
-		br := startInBubble(t, b, Options{})
-		defer endInBubble(t, br)
-		if _, err := Trip(t.Context(), b.rdb, "api", TripOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if br.View().State != Open {
-			t.Fatalf("the message did not bring it: %+v", br.View())
-		}
-		passTime(45*time.Second + 500*time.Millisecond)
-		looks := b.at("advance", 0, 45*time.Second)
-		if len(looks) != 4 {
-			t.Errorf("looks at the hash in seconds %v, want one in ten", looks)
-		}
-		// In the first second the stamp says that there is more to read.
-		if n := len(slices.Compact(b.at("snapshot", 0, 45*time.Second))); n != 45 {
-			t.Errorf("reads in %d of 45 seconds", n)
-		}
-	})
-}
-
 func TestOpenEndsAtItsInstant(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bubble) {
@@ -353,31 +329,6 @@ func (c *deafConn) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
-}
-
-// Redis is away for a while: each second asks, nothing asks in between, and the last
-// known state holds.
-func TestOutageInTime(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, b *bubble) {
-		br := startInBubble(t, b, Options{FailureThreshold: 1, Cooldown: 42 * time.Second})
-		defer endInBubble(t, br)
-		report(t, br, RateLimited(0))
-		b.redis.SetError("LOADING Redis is loading the dataset in memory")
-		passTime(30 * time.Second)
-		if br.View().State != Open {
-			t.Errorf("after 30s without Redis: %v", br.View().State)
-		}
-		passTime(12*time.Second + time.Millisecond)
-		if _, err := br.Allow(t.Context()); br.View().State != HalfOpen || !errors.Is(err, ErrUnavailable) {
-			t.Errorf("after the cooldown: %v, %v", br.View().State, err)
-		}
-		b.redis.SetError("")
-		passTime(2 * time.Second)
-		if p, err := br.Allow(t.Context()); err != nil || !p.Probe() {
-			t.Errorf("with Redis: %+v, %v", p, err)
-		}
-	})
 }
 
 // What a loss took, and others wrote over at once, is found within a minute and a

@@ -21,23 +21,23 @@ func TestReadTransitions(t *testing.T) {
 	}
 	read := func(after uint64, limit int, missed bool, want ...string) uint64 {
 		t.Helper()
-		got, err := ReadTransitions(t.Context(), rdb, "api", after, limit)
+		got, last, lost, err := DefaultNamespace.ReadTransitions(t.Context(), rdb, "api", after, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var names []string
-		for _, e := range got.Events {
+		for _, e := range got {
 			names = append(names, e.Name)
 		}
-		if len(names) != len(want) || got.Missed != missed {
-			t.Fatalf("after %d: %v, missed: %t; want %v, %t", after, names, got.Missed, want, missed)
+		if len(names) != len(want) || lost != missed {
+			t.Fatalf("after %d: %v, missed: %t; want %v, %t", after, names, lost, want, missed)
 		}
 		for i := range want {
 			if names[i] != want[i] {
 				t.Errorf("after %d: %v, want %v", after, names, want)
 			}
 		}
-		return got.Last
+		return last
 	}
 	if last := read(0, 10, false); last != 0 {
 		t.Errorf("generation %d before the first transition", last)
@@ -54,8 +54,8 @@ func TestReadTransitions(t *testing.T) {
 		trip("api/b")
 	}
 	trip("api/c")
-	if all, err := ReadTransitions(t.Context(), rdb, "api", last, 1000); err != nil || len(all.Events) != 101 || all.Missed {
-		t.Errorf("%d of 101, missed: %t, %v", len(all.Events), all.Missed, err)
+	if all, _, lost, err := DefaultNamespace.ReadTransitions(t.Context(), rdb, "api", last, 1000); err != nil || len(all) != 101 || lost {
+		t.Errorf("%d of 101, missed: %t, %v", len(all), lost, err)
 	}
 	newest := read(last, 2, true, "api/b", "api/c")
 	// Redis has lost the last of them.
@@ -69,7 +69,7 @@ func TestReadTransitions(t *testing.T) {
 		name  string
 		limit int
 	}{{"no name", 1}, {"api/a", 1}, {"api", 0}} {
-		if _, err := ReadTransitions(t.Context(), rdb, wrong.name, 0, wrong.limit); err == nil || errors.Is(err, ErrUnavailable) {
+		if _, _, _, err := DefaultNamespace.ReadTransitions(t.Context(), rdb, wrong.name, 0, wrong.limit); err == nil || errors.Is(err, ErrUnavailable) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}

@@ -78,7 +78,7 @@ func (k *keyViews) prune(synced uint64) {
 }
 
 // viewOf returns the view of a name. c.mu is held if it is to be replaced.
-func (c *core) viewOf(key string) *view {
+func (c *mirror) viewOf(key string) *view {
 	parent := c.view.Load()
 	if key == "" {
 		return parent
@@ -92,7 +92,7 @@ func (c *core) viewOf(key string) *view {
 }
 
 // put makes next the view of a name in the place of current. c.mu is held.
-func (c *core) put(key string, current, next *view) {
+func (c *mirror) put(key string, current, next *view) {
 	if next == current {
 		return
 	}
@@ -109,7 +109,7 @@ func (c *core) put(key string, current, next *view) {
 }
 
 // replace puts next in the place of the destination's own view. c.mu is held.
-func (c *core) replace(current, next *view) {
+func (c *mirror) replace(current, next *view) {
 	status := next.record.status()
 	next.status, next.changed = &status, make(chan struct{})
 	c.view.Store(next)
@@ -117,7 +117,7 @@ func (c *core) replace(current, next *view) {
 }
 
 // notifyKeys wakes the goroutines that wait for a change of any view. c.mu is held.
-func (c *core) notifyKeys() {
+func (c *mirror) notifyKeys() {
 	if c.view.Load().closed {
 		return
 	}
@@ -127,13 +127,13 @@ func (c *core) notifyKeys() {
 
 // keyOf returns the key of a breaker's full name, and whether the name is of this
 // destination.
-func (c *core) keyOf(name string) (key string, ok bool) {
+func (c *mirror) keyOf(name string) (key string, ok bool) {
 	destination, key, _ := strings.Cut(name, "/")
 	return key, destination == c.place.name
 }
 
 // observe applies an observation of one breaker.
-func (c *core) observe(key string, o observation) {
+func (c *mirror) observe(key string, o observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if key != "" && o.version == 0 && c.keys.get(key) == nil && c.view.Load().known {
@@ -156,7 +156,7 @@ func (c *core) observe(key string, o observation) {
 }
 
 // observeReply applies the reply of a script about a name.
-func (c *core) observeReply(key string, r *reply, started, received time.Time) {
+func (c *mirror) observeReply(key string, r *reply, started, received time.Time) {
 	c.redisAhead.Store(r.now - received.UnixMicro())
 	see := func(key string, r *record, now int64) {
 		c.observe(key, observation{version: r.Revision, now: now, record: *r, started: started, received: received})
@@ -170,7 +170,7 @@ func (c *core) observeReply(key string, r *reply, started, received time.Time) {
 
 // raise records the highest version received, after the views have it: a permit that bears a
 // version was allowed by what that version changed.
-func (c *core) raise(version uint64, at time.Time) {
+func (c *mirror) raise(version uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if version > c.latest.Load() {
@@ -181,7 +181,7 @@ func (c *core) raise(version uint64, at time.Time) {
 
 // wakeHere wakes the calls of this instance that wait for a slot which is free now, as a script
 // about the key says.
-func (c *core) wakeHere(key string, r *reply) {
+func (c *mirror) wakeHere(key string, r *reply) {
 	for word := range strings.FieldsSeq(r.more) {
 		switch word {
 		case "slot":
@@ -194,7 +194,7 @@ func (c *core) wakeHere(key string, r *reply) {
 
 // wakeRefused wakes the calls that were refused because of the cap of the destination, or of
 // the key.
-func (c *core) wakeRefused(key string) {
+func (c *mirror) wakeRefused(key string) {
 	c.mu.Lock()
 	c.slots.Add(1)
 	if current := c.view.Load(); key == "" && !current.closed {
@@ -209,7 +209,7 @@ func (c *core) wakeRefused(key string) {
 }
 
 // statusOf returns the known status of a name.
-func (c *core) statusOf(key string) Status {
+func (c *mirror) statusOf(key string) Status {
 	if key == "" {
 		return c.statusOfView(key, c.view.Load())
 	}
@@ -217,7 +217,7 @@ func (c *core) statusOf(key string) Status {
 }
 
 // statusOfView returns the status of a name's view, which is nil if it is plainly CLOSED.
-func (c *core) statusOfView(key string, v *view) Status {
+func (c *mirror) statusOfView(key string, v *view) Status {
 	if v == nil {
 		return Status{Name: c.name(key), Generation: c.latest.Load()}
 	}

@@ -419,7 +419,7 @@ func TestTokenServerAwayWithoutABreaker(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t)
 			if !o.Disabled {
-				if _, err := breaker.ForceClosed(t.Context(), b.rdb, b.dest, breaker.ForceOptions{}); err != nil {
+				if _, err := breaker.ForceClosed(t.Context(), b.rdb, b.dest, breaker.TripOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}

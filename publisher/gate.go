@@ -155,14 +155,14 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 // share what there is, and as far ahead as it takes to grant them, to fetch their jobs and to ask
 // again, so that no call is lost meanwhile.
 func (g *gate) allow(ctx context.Context, n, cost int, state breaker.State) ([]breaker.Permit, error) {
-	var ahead breaker.Ahead
+	var lead, within time.Duration
 	if took := max(g.took, time.Millisecond); state == breaker.Closed {
-		ahead.Lead = min(took+took/4, mostAhead/2)       // to fetch the jobs
-		ahead.Within = min(ahead.Lead+4*took, mostAhead) // to look at the queues and ask again
+		lead = min(took+took/4, mostAhead/2) // to fetch the jobs
+		within = min(lead+4*took, mostAhead) // to look at the queues and ask again
 	}
 	n = min(n, max(1, int(g.atOnce.Load())))
 	started := time.Now()
-	permits, err := g.b.Cost(cost).AllowN(ctx, n, ahead)
+	permits, err := g.b.Cost(cost).AllowN(ctx, n, lead, within)
 	if took := time.Since(started); took < g.took {
 		g.took = (g.took + took) / 2
 	} else {

@@ -1,12 +1,9 @@
 package breakerhttp_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"testing"
@@ -20,50 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// A test that needs another process runs this test binary again with these set.
-const (
-	addrVariable        = "BREAKERHTTP_TEST_ADDR"
-	destinationVariable = "BREAKERHTTP_TEST_DESTINATION"
-	urlVariable         = "BREAKERHTTP_TEST_URL"
-)
-
-func TestMain(m *testing.M) {
-	if os.Getenv(urlVariable) != "" {
-		if err := caller(); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	os.Exit(redistest.Main(m))
-}
-
-// caller is the other process: for each line on standard input it makes a call and
-// writes what became of it.
-func caller() error {
-	ctx := context.Background()
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(addrVariable), ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	b, err := breaker.New(ctx, rdb, breaker.Options{Destination: os.Getenv(destinationVariable)})
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	client := &http.Client{Transport: breakerhttp.New(b, &http.Transport{})}
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		resp, err := client.Post(os.Getenv(urlVariable), "text/plain", nil)
-		if open, ok := errors.AsType[*breaker.OpenError](err); ok {
-			fmt.Println(open.State, open.Cause)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		fmt.Println(resp.StatusCode)
-	}
-	return lines.Err()
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // instance is one process's part, as far as HTTP is concerned.
 type instance struct {

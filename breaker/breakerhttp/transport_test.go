@@ -1,14 +1,11 @@
 package breakerhttp_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -147,70 +144,6 @@ func TestInstancesShare(t *testing.T) {
 	awaitView(t, one.breaker, "closed", inState(breaker.Closed))
 	awaitView(t, other.breaker, "closed", inState(breaker.Closed))
 	one.expect(t, url, 201)
-}
-
-func TestProcessesShare(t *testing.T) {
-	t.Parallel()
-	fake, url := api(t, fakeapi.Options{})
-	server := redistest.Shared(t)
-	destination := redistest.Name(t, "processes")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	process := func() func() string {
-		cmd := exec.Command(self) // ends with its standard input
-		cmd.Env = append(os.Environ(), addrVariable+"="+server.Addr(), destinationVariable+"="+destination, urlVariable+"="+url)
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		t.Cleanup(func() {
-			in.Close()
-			if err := cmd.Wait(); err != nil {
-				t.Error("process:", err)
-			}
-		})
-		return func() string {
-			if _, err := io.WriteString(in, "\n"); err != nil {
-				t.Fatal(err)
-			}
-			if !lines.Scan() {
-				t.Fatal("process ended:", lines.Err())
-			}
-			return lines.Text()
-		}
-	}
-	one, other := process(), process()
-	fake.Queue(fakeapi.Answer{Status: 200}, fakeapi.Answer{Status: 200})
-	fake.Queue(fakeapi.Answer{Status: 429, Header: http.Header{"Retry-After": {"60"}}})
-	got := []string{one(), other(), one()}
-	// The refusal has reached Redis before the process told of it, and the other
-	// process hears of it by subscription.
-	for deadline := time.After(time.Minute); ; {
-		answer := other()
-		if answer != "201" { // sent before it had heard
-			got = append(got, answer, one())
-			break
-		}
-		select {
-		case <-deadline:
-			t.Fatal("the other process never heard of the 429")
-		default:
-		}
-	}
-	if diff := cmp.Diff([]string{"200", "200", "429", "OPEN hint", "OPEN hint"}, got); diff != "" {
-		t.Errorf("calls of two processes (-want +got):\n%s", diff)
-	}
 }
 
 func TestKeysAndScopes(t *testing.T) {

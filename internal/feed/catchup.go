@@ -208,11 +208,11 @@ func (p *pager) with(events []Event) []Event {
 // readTransitions reads the stored transitions of a destination's breakers, those of keys
 // included.
 func (p *pager) readTransitions(ctx context.Context, name string) error {
-	t, err := breaker.Namespace(p.s.hub.ns).ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
+	transitions, _, _, err := breaker.Namespace(p.s.hub.ns).ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
 	if err != nil {
 		return err
 	}
-	for _, e := range t.Events {
+	for _, e := range transitions {
 		if !e.At.Before(p.from) {
 			p.transitions = append(p.transitions, breakerEvent(e))
 		}

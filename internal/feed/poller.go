@@ -272,25 +272,25 @@ func (w *poller) readPauses(ctx context.Context, names []string) (paused []bool,
 // since the first poll. Where some are missing, a gap comes first.
 func (w *poller) transitions(ctx context.Context, name string) ([]Event, error) {
 	after := w.seen[name]
-	t, err := breaker.Namespace(w.ns).ReadTransitions(ctx, w.rdb, name, after, transitionsRead)
+	transitions, last, missed, err := breaker.Namespace(w.ns).ReadTransitions(ctx, w.rdb, name, after, transitionsRead)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the operation
 	}
-	w.seen[name] = t.Last
+	w.seen[name] = last
 	var events []Event
-	if t.Missed {
+	if missed {
 		now, err := w.client.Now(ctx)
 		if err != nil {
 			w.seen[name] = after // the next poll sees it
 			return nil, err      //nolint:wrapcheck // it names the operation
 		}
 		at := now
-		if len(t.Events) > 0 {
-			at = t.Events[0].At // in front of it
+		if len(transitions) > 0 {
+			at = transitions[0].At // in front of it
 		}
 		events = append(events, gapEvent(name, at))
 	}
-	for _, e := range t.Events {
+	for _, e := range transitions {
 		events = append(events, breakerEvent(e))
 	}
 	return events, nil

@@ -104,7 +104,7 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 	case Trip:
 		b, err = s.breakers().Trip(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
 	case Force:
-		b, err = s.breakers().ForceClosed(ctx, s.rdb, name, breaker.ForceOptions{For: length, Reason: why.Reason, By: why.By})
+		b, err = s.breakers().ForceClosed(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
 	case Reset:
 		attrs = nil
 		b, err = s.breakers().Reset(ctx, s.rdb, name, why.By)
