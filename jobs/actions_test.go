@@ -200,7 +200,7 @@ func TestNilOptionsAreRefused(t *testing.T) {
 			return err
 		},
 		"enqueue, nil function": func() error {
-			_, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.OptionFunc(nil)))
+			_, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.Option(nil)))
 			return err
 		},
 		"enqueue many": func() error {

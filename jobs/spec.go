@@ -46,28 +46,18 @@ type Spec struct {
 }
 
 // Option sets one property of a job to be enqueued.
-type Option interface {
-	// Apply sets it in s.
-	Apply(s *Spec)
-}
+type Option func(s *Spec)
 
-// OptionFunc is an Option that is a function.
-type OptionFunc func(s *Spec)
-
-// Apply implements Option.
-func (o OptionFunc) Apply(s *Spec) {
-	mustSpec(s)
+// Apply sets the property in s. It panics if s is nil.
+func (o Option) Apply(s *Spec) {
+	if s == nil {
+		panic("jobs: apply: the spec is nil; make one with New")
+	}
 	if o == nil {
 		s.nilOption = true
 		return
 	}
 	o(s)
-}
-
-func mustSpec(s *Spec) {
-	if s == nil {
-		panic("jobs: apply: the spec is nil; make one with New")
-	}
 }
 
 // New describes a job for a destination. A payload of type []byte or
@@ -90,9 +80,6 @@ func New(destination string, payload any, opts ...Option) *Spec {
 		s.Payload = b
 	}
 	for _, o := range opts {
-		if o == nil {
-			o = OptionFunc(nil)
-		}
 		o.Apply(s)
 	}
 	return s
@@ -105,54 +92,54 @@ func New(destination string, payload any, opts ...Option) *Spec {
 // Two clients that enqueue the same new id at the same instant for different
 // destinations or priorities can both be accepted: give an id always with the same
 // ones.
-func ID(id string) Option { return OptionFunc(func(s *Spec) { s.ID = id }) }
+func ID(id string) Option { return func(s *Spec) { s.ID = id } }
 
 // Key names the owner of the budget inside the destination, a user or a tenant
 // for instance. It is a name, never a token.
-func Key(key string) Option { return OptionFunc(func(s *Spec) { s.Key = key }) }
+func Key(key string) Option { return func(s *Spec) { s.Key = key } }
 
 // Path is appended to the destination's URL. It must start with a slash.
-func Path(path string) Option { return OptionFunc(func(s *Spec) { s.Request.Path = path }) }
+func Path(path string) Option { return func(s *Spec) { s.Request.Path = path } }
 
 // Query is appended to the destination's query: "a=b&c=d".
-func Query(query string) Option { return OptionFunc(func(s *Spec) { s.Request.Query = query }) }
+func Query(query string) Option { return func(s *Spec) { s.Request.Query = query } }
 
 // Method replaces the destination's HTTP method, for instance "PUT".
-func Method(method string) Option { return OptionFunc(func(s *Spec) { s.Request.Method = method }) }
+func Method(method string) Option { return func(s *Spec) { s.Request.Method = method } }
 
 // Encode makes the body of the call of the payload, in place of sending it as JSON.
-func Encode(e Encoding) Option { return OptionFunc(func(s *Spec) { s.Request.Encoding = e }) }
+func Encode(e Encoding) Option { return func(s *Spec) { s.Request.Encoding = e } }
 
 // CallTimeout bounds the call, where the destination's timeout is longer. It is rounded up to
 // whole seconds; a negative one is refused.
 func CallTimeout(d time.Duration) Option {
-	return OptionFunc(func(s *Spec) {
+	return func(s *Spec) {
 		if s.Request.TimeoutSecs = int(math.Ceil(d.Seconds())); d < 0 {
 			s.Request.TimeoutSecs = -1
 		}
-	})
+	}
 }
 
 // Header adds a header to the call.
 func Header(name, value string) Option {
-	return OptionFunc(func(s *Spec) {
+	return func(s *Spec) {
 		if s.Request.Headers == nil {
 			s.Request.Headers = map[string]string{}
 		}
 		s.Request.Headers[name] = value
-	})
+	}
 }
 
 // Prioritize puts the job before or behind the others of its destination.
-func Prioritize(p Priority) Option { return OptionFunc(func(s *Spec) { s.Priority = p }) }
+func Prioritize(p Priority) Option { return func(s *Spec) { s.Priority = p } }
 
 // MaxReschedules fails the job instead of rescheduling it more than n times. Without it
 // there is no limit.
 func MaxReschedules(n int) Option {
-	return OptionFunc(func(s *Spec) {
+	return func(s *Spec) {
 		limit := n // a copy: an option can be used for many jobs
 		s.MaxReschedules = &limit
-	})
+	}
 }
 
 // MaxCost is the highest cost of a call.
@@ -161,44 +148,44 @@ const MaxCost = store.MaxCost
 // Cost is what a call takes of each window of the destination's declared limits, 1 to MaxCost; 1
 // without it. A job whose cost is above a window can never run. A handler sets [Job].Cost to what the
 // call has really cost.
-func Cost(n int) Option { return OptionFunc(func(s *Spec) { s.Cost = &n }) }
+func Cost(n int) Option { return func(s *Spec) { s.Cost = &n } }
 
 // Retry calls the job again after failures by the given policy. Zero fields of
 // the policy take their defaults. Without it a job is called once.
 func Retry(p RetryPolicy) Option {
-	return OptionFunc(func(s *Spec) {
+	return func(s *Spec) {
 		policy := p.withDefaults() // a copy: an option can be used for many jobs
 		s.Retry = &policy
-	})
+	}
 }
 
 // At schedules the job for t.
-func At(t time.Time) Option { return OptionFunc(func(s *Spec) { s.At = t }) }
+func At(t time.Time) Option { return func(s *Spec) { s.At = t } }
 
 // Delay schedules the job d after the enqueue. It must be less than a TTL other than 0.
-func Delay(d time.Duration) Option { return OptionFunc(func(s *Spec) { s.Delay = d }) }
+func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }
 
 // TTL keeps the job from being started d after the enqueue or later: it ends as expired then,
 // which is not a failure. TTL(0) expires it at once. A call in flight at that instant is not
 // cancelled.
 func TTL(d time.Duration) Option {
-	return OptionFunc(func(s *Spec) {
+	return func(s *Spec) {
 		ttl := d // a copy: an option can be used for many jobs
 		s.TTL = &ttl
-	})
+	}
 }
 
 // ExpiresAt keeps the job from being started at t or later; see TTL.
-func ExpiresAt(t time.Time) Option { return OptionFunc(func(s *Spec) { s.ExpiresAt = t }) }
+func ExpiresAt(t time.Time) Option { return func(s *Spec) { s.ExpiresAt = t } }
 
 // Batch adds the job to a named batch, which can be counted, listed, waited for and cancelled
 // as a whole. Jobs can be added to it at any time.
-func Batch(name string) Option { return OptionFunc(func(s *Spec) { s.Batch = name }) }
+func Batch(name string) Option { return func(s *Spec) { s.Batch = name } }
 
 // After makes the job wait until the jobs with these ids have completed. If one of them ends
 // otherwise, this job and its descendants are cancelled. They may be in other destinations,
 // and must exist, or come earlier in the same EnqueueMany; so there are no cycles. Their outputs
 // are in Job.ParentOutput, and in {{ expressions }}: see Job.Resolved.
 func After(ids ...string) Option {
-	return OptionFunc(func(s *Spec) { s.After = append(s.After, ids...) })
+	return func(s *Spec) { s.After = append(s.After, ids...) }
 }

@@ -12,19 +12,9 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Unserved is a destination with jobs that no live worker serves: they wait for one, or
-// expire.
-type Unserved struct {
-	Destination string
-	// Backlog counts its unfinished jobs.
-	Backlog int
-	// SeenAt is when a worker last served it; zero if none ever did.
-	SeenAt time.Time
-}
-
 // Unserved lists the destinations that have jobs and no worker, by name, without those in
 // except, which the caller serves itself, and without Tidegate's own. Errors: Redis's.
-func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, error) {
+func (c *Client) Unserved(ctx context.Context, except ...string) ([]store.Unserved, error) {
 	out, err := c.unserved(ctx, except)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: unserved destinations: %w", err)
@@ -32,7 +22,7 @@ func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, er
 	return out, nil
 }
 
-func (c *Client) unserved(ctx context.Context, except []string) ([]Unserved, error) {
+func (c *Client) unserved(ctx context.Context, except []string) ([]store.Unserved, error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, err
@@ -54,10 +44,10 @@ func (c *Client) unserved(ctx context.Context, except []string) ([]Unserved, err
 	if err != nil {
 		return nil, err
 	}
-	var out []Unserved
+	var out []store.Unserved
 	for _, name := range slices.Sorted(maps.Keys(backlogs)) {
 		if !served[name] {
-			out = append(out, Unserved{Destination: name, Backlog: backlogs[name], SeenAt: seen[name]})
+			out = append(out, store.Unserved{Destination: name, Backlog: backlogs[name], SeenAt: seen[name]})
 		}
 	}
 	return out, nil

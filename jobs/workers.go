@@ -165,30 +165,13 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	return out, nil
 }
 
-// Disagreement is a setting of a destination, or a clock, in which the workers of a fleet
-// differ.
-type Disagreement struct {
-	// Destination of the setting; "" for a clock.
-	Destination string
-	// Setting is its name, such as rate; clock for a clock.
-	Setting string
-	// Workers that differ, by name.
-	Workers []string
-	// Problem is the description.
-	Problem string
-}
-
 // Disagreements compares the live workers: the settings of each destination but its
 // concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash of each
 // setting, never the setting. Errors: Redis's.
-func (c *Client) Disagreements(ctx context.Context) ([]Disagreement, error) {
+func (c *Client) Disagreements(ctx context.Context) ([]store.Disagreement, error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: compare workers: %w", err)
 	}
-	var out []Disagreement
-	for _, d := range store.Disagreements(live) {
-		out = append(out, Disagreement(d))
-	}
-	return out, nil
+	return store.Disagreements(live), nil
 }

@@ -90,7 +90,7 @@ func (r *race) enqueueSome(rng *rand.Rand) error {
 // delayed holds a job for d, or until an instant where its TTL, given before, is shorter:
 // such a delay would be refused.
 func delayed(d time.Duration) jobs.Option {
-	return jobs.OptionFunc(func(s *jobs.Spec) {
+	return jobs.Option(func(s *jobs.Spec) {
 		if s.TTL != nil && d >= *s.TTL {
 			jobs.At(time.Now().Add(d)).Apply(s)
 			return

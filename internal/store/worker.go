@@ -53,6 +53,16 @@ type Worker struct {
 	ClockOffset int64 `json:"clock_offset_ms,omitempty"`
 }
 
+// Unserved is a destination with jobs that no live worker serves: they wait for one, or
+// expire.
+type Unserved struct {
+	Destination string
+	// Backlog counts its unfinished jobs.
+	Backlog int
+	// SeenAt is when a worker last served it; zero if none ever did.
+	SeenAt time.Time
+}
+
 // NotReached reports whether none of the live workers that serve the destination reaches it, and the
 // earliest record of that. It is false without workers.
 func NotReached(live map[string]Worker, destination string) (first Unreachable, unreached bool) {

@@ -91,7 +91,7 @@ type fleet struct {
 	reading   chan struct{} // closed when what is being read is there; nil while nothing is
 	readAt    time.Time
 	last      []survey
-	unserved  []jobs.Unserved
+	unserved  []store.Unserved
 	limits    []breaker.Limits
 	up        bool
 	eviction  *store.Eviction // nil if it is not known
@@ -288,7 +288,7 @@ func number(b bool) float64 {
 }
 
 // read returns what Redis holds, as of MaxAge ago at most; nothing if it cannot be read.
-func (f *fleet) read() (surveys []survey, unserved []jobs.Unserved, limits []breaker.Limits, up bool) {
+func (f *fleet) read() (surveys []survey, unserved []store.Unserved, limits []breaker.Limits, up bool) {
 	f.mu.Lock()
 	if !f.readAt.IsZero() && time.Since(f.readAt) < f.o.MaxAge {
 		defer f.mu.Unlock()
@@ -328,7 +328,7 @@ func (f *fleet) refresh(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.o.Timeout)
 	defer cancel()
 	var surveys []survey
-	var unserved []jobs.Unserved
+	var unserved []store.Unserved
 	var limits []breaker.Limits
 	now, err := f.reader().Now(ctx)
 	up := err == nil
