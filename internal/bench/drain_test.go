@@ -346,9 +346,6 @@ func drainWithTidegate(ctx context.Context, rdb redis.UniversalClient, task drai
 		}
 		options = append(options, publisher.Breaker(limits))
 	}
-	if task.Contender == withLearning || task.Contender == withoutLearning {
-		options = append(options, publisher.Breaker(breaker.Options{NoLearning: task.Contender != withLearning}))
-	}
 	if err := p.Handle(task.Queue, handler, options...); err != nil {
 		return err
 	}

@@ -37,9 +37,7 @@ func peers() []peer {
 		{"gobreaker 2.4 distributed `Execute`", true, startDistributed},
 		{"naive: three Redis keys", true, startNaive},
 		{"gobreaker 2.4 local `Execute`", false, startGobreaker},
-		{"gobreaker 2.4 local two-step", false, startTwoStep},
 		{"failsafe-go 0.9.8 `Run`", false, startFailsafe},
-		{"failsafe-go 0.9.8 permit and record", false, startFailsafePermit},
 	}
 }
 
@@ -149,36 +147,7 @@ func startGobreaker(_ context.Context, _ redis.UniversalClient, n int) ([]guarde
 	}, n), nothing, nil
 }
 
-func startTwoStep(_ context.Context, _ redis.UniversalClient, n int) ([]guarded, func() error, error) {
-	b := gobreaker.NewTwoStepCircuitBreaker[struct{}](settings())
-	return same(func(_ context.Context, call func() error) error {
-		done, err := b.Allow()
-		if err != nil {
-			return err
-		}
-		err = call()
-		done(err)
-		return err
-	}, n), nothing, nil
-}
-
-func failsafeBreaker() circuitbreaker.CircuitBreaker[any] {
-	return circuitbreaker.NewBuilder[any]().WithFailureThreshold(threshold).WithDelay(openFor).Build()
-}
-
 func startFailsafe(_ context.Context, _ redis.UniversalClient, n int) ([]guarded, func() error, error) {
-	executor := failsafe.With(failsafeBreaker())
+	executor := failsafe.With(circuitbreaker.NewBuilder[any]().WithFailureThreshold(threshold).WithDelay(openFor).Build())
 	return same(func(_ context.Context, call func() error) error { return executor.Run(call) }, n), nothing, nil
-}
-
-func startFailsafePermit(_ context.Context, _ redis.UniversalClient, n int) ([]guarded, func() error, error) {
-	b := failsafeBreaker()
-	return same(func(_ context.Context, call func() error) error {
-		if !b.TryAcquirePermit() {
-			return errOpen
-		}
-		err := call()
-		b.RecordError(err)
-		return err
-	}, n), nothing, nil
 }

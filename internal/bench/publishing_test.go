@@ -1,12 +1,7 @@
 package bench
 
 import (
-	"encoding/xml"
-	"errors"
 	"flag"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -48,10 +43,6 @@ func BenchmarkPublishing(b *testing.B) {
 	}
 	measureAll(b, cells, *runs, *parallel, *jitter)
 	report(b, "benchmarks.md", "publishing", reportPublishing(cells, *runs, *parallel))
-	if *write {
-		plotted := []byte(plot(panels(cells)))
-		check(b, os.WriteFile(filepath.Join(docs, "images", "publishing.svg"), plotted, 0o644))
-	}
 }
 
 // TestEachContenderPublishesEverythingOnce runs a backlog that the API takes at once,
@@ -124,47 +115,6 @@ func TestTheMiddleRunCountsUnfinishedOnesAsTheSlowest(t *testing.T) {
 		c := &cell{runs: tc.runs, jobs: 9}
 		if diff := cmp.Diff(tc.want, c.middle(), cmp.AllowUnexported(outcome{})); diff != "" {
 			t.Errorf("middle of %v (-want +got):\n%s", tc.runs, diff)
-		}
-	}
-}
-
-func TestPlotIsXMLAndSaysInWordsWhatItShows(t *testing.T) {
-	t.Parallel()
-	all := cells("", contenders)
-	for _, c := range all {
-		o := outcome{published: jobCount, took: 30 * time.Second}
-		if c.api.punishes {
-			o = outcome{published: jobCount / 2}
-		}
-		for n := range o.published {
-			o.at = append(o.at, time.Duration(n)*30*time.Second/time.Duration(jobCount-1))
-		}
-		c.runs = []outcome{o}
-	}
-	svg := plot(panels(all))
-	paths := 0
-	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "path" {
-			paths++
-		}
-	}
-	// Two panels of five lines and six lines of the grid each, and five in the legend.
-	if want := 2*(5+6) + 5; paths != want {
-		t.Errorf("%d paths, want %d", paths, want)
-	}
-	for _, want := range []string{
-		"fixed window, no hints: ideal ends after 20.0 seconds, asynq ends after 30.0 seconds",
-		"Tidegate learning has published 150 of 300 jobs when it is stopped.",
-	} {
-		if !strings.Contains(svg, want) {
-			t.Errorf("the plot does not say %q", want)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestReplaceSection(t *testing.T) {
 func TestDocumentsHaveTheirSections(t *testing.T) {
 	t.Parallel()
 	for section, file := range map[string]string{
-		"api": "benchmarks.md", "limits": "benchmarks.md", "learning": "benchmarks.md", "drain": "benchmarks.md", "destinations": "benchmarks.md", "fleet": "benchmarks.md", "peers": "benchmarks.md", "publishing": "benchmarks.md", "capacity": "operations.md",
+		"api": "benchmarks.md", "limits": "benchmarks.md", "drain": "benchmarks.md", "destinations": "benchmarks.md", "fleet": "benchmarks.md", "peers": "benchmarks.md", "publishing": "benchmarks.md", "capacity": "operations.md",
 	} {
 		doc := must(os.ReadFile(filepath.Join(docs, file)))(t)
 		if _, err := markdown.ReplaceSection(string(doc), section, ""); err != nil {
