@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"testing"
 )
 
@@ -47,14 +46,6 @@ func TestPortOfAServerThatIsDownIsKept(t *testing.T) {
 	_ = held.Close()
 }
 
-func TestFailedStartTellsTheServersOwnWords(t *testing.T) {
-	t.Parallel()
-	_, err := launch(Binary(t), t.TempDir(), []Option{WithArgs("--no-such-option", "1")})
-	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
-		t.Errorf("start with a wrong option: %v, want an error that names it", err)
-	}
-}
-
 // fakeTB records how a test was ended.
 type fakeTB struct {
 	testing.TB
@@ -94,16 +85,5 @@ func TestMissingServerFailsInCIAndSkipsElsewhere(t *testing.T) {
 	os.Stderr = stderr
 	if f.skip != "redistest: "+installHint || f.fatal != "" {
 		t.Errorf("without CI: %+v, want a skip that says how to install", f)
-	}
-}
-
-func TestParseCommandStats(t *testing.T) {
-	t.Parallel()
-	got, err := parseCommandStats("# Commandstats\r\ncmdstat_get:calls=2,usec=3\r\ncmdstat_config|get:calls=1,usec=1\r\ncmdstat_set:calls=0,usec=0\r\n")
-	if err != nil || len(got) != 2 || got["get"] != 2 || got["config|get"] != 1 {
-		t.Errorf("parse = %v, %v; want get 2, config|get 1", got, err)
-	}
-	if _, err := parseCommandStats("cmdstat_get:calls=many,usec=3\r\n"); err == nil {
-		t.Error("a count that is no number was taken")
 	}
 }

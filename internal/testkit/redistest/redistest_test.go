@@ -7,14 +7,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
@@ -24,43 +21,6 @@ import (
 const childEnv = "REDISTEST_CHILD"
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-
-func TestStartedServerAnswersItsClientAndItsURL(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	if err := s.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	opts, err := redis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(opts)
-	defer client.Close()
-	if got, err := client.Get(t.Context(), "k").Result(); got != "v" || err != nil {
-		t.Errorf("GET k over %s = %q, %v; want v", s.URL(), got, err)
-	}
-}
-
-func TestPasswordIsAskedForAndUsed(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithPassword("p@ss/word"))
-	if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
-		t.Errorf("client of the server: %v", err)
-	}
-	opts, err := redis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if opts.Password != "p@ss/word" {
-		t.Errorf("password in the URL = %q, want p@ss/word", opts.Password)
-	}
-	stranger := redis.NewClient(&redis.Options{Addr: s.Addr()})
-	defer stranger.Close()
-	if err := stranger.Ping(t.Context()).Err(); !redis.HasErrorPrefix(err, "NOAUTH") {
-		t.Errorf("client without password: %v, want NOAUTH", err)
-	}
-}
 
 func TestDataAfterRestart(t *testing.T) {
 	t.Parallel()
@@ -102,22 +62,6 @@ func TestDataAfterRestart(t *testing.T) {
 	}
 }
 
-func TestStoppedServerRefusesConnections(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	s.Stop()
-	s.Stop() // again: nothing to do
-	s.Kill()
-	if got := s.PID(); got != 0 {
-		t.Errorf("PID of a stopped server = %d, want 0", got)
-	}
-	conn, err := net.Dial("tcp", s.Addr())
-	if err == nil {
-		conn.Close()
-		t.Fatal("a stopped server accepts connections")
-	}
-}
-
 func TestPausedServerKeepsConnectionsAndAnswersNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -139,133 +83,6 @@ func TestPausedServerKeepsConnectionsAndAnswersNothing(t *testing.T) {
 	s.Stop() // also ends a paused server
 	if got := s.PID(); got != 0 {
 		t.Errorf("PID after Stop of a paused server = %d, want 0", got)
-	}
-}
-
-func TestCommandStatsCountWhatClientsCall(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]redistest.Option{
-		"no password": nil,
-		"password":    {redistest.WithPassword("secret")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t, opts...)
-			if got := s.CommandStats(t); len(got) != 0 {
-				t.Errorf("stats of a new server = %v, want none", got)
-			}
-			client := s.Client(t)
-			if err := client.Ping(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
-			s.ResetStats(t)
-			for range 3 {
-				if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := client.ConfigGet(t.Context(), "port").Err(); err != nil {
-				t.Fatal(err)
-			}
-			if err := client.Eval(t.Context(), "return redis.call('GET', KEYS[1])", []string{"k"}).Err(); err != nil {
-				t.Fatal(err)
-			}
-			want := map[string]int64{"set": 3, "config|get": 1, "eval": 1, "get": 1}
-			for range 2 { // reading them changes nothing
-				if diff := cmp.Diff(want, s.CommandStats(t)); diff != "" {
-					t.Errorf("stats (-want +got):\n%s", diff)
-				}
-			}
-			if err := client.Info(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if got := s.CommandStats(t)["info"]; got != 1 {
-				t.Errorf("INFO of a client counted %d times, want 1", got)
-			}
-			s.ResetStats(t)
-			if got := s.CommandStats(t); len(got) != 0 {
-				t.Errorf("stats after the reset = %v, want none", got)
-			}
-			s.Restart()
-			if got := s.CommandStats(t); len(got) != 0 {
-				t.Errorf("stats after a restart = %v, want none", got)
-			}
-		})
-	}
-}
-
-func TestArgsReachTheServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithArgs("--maxmemory", "8mb"))
-	got, err := s.Client(t).ConfigGet(t.Context(), "maxmemory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got["maxmemory"] != "8388608" {
-		t.Errorf("maxmemory = %s, want 8388608", got["maxmemory"])
-	}
-}
-
-func TestServersStartedTogetherAreDifferent(t *testing.T) {
-	t.Parallel()
-	const n = 6
-	addrs := make([]string, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { addrs[i] = redistest.Start(t).Addr() })
-	}
-	wg.Wait()
-	seen := map[string]bool{}
-	for _, addr := range addrs {
-		if seen[addr] {
-			t.Errorf("address %s given out twice", addr)
-		}
-		seen[addr] = true
-	}
-}
-
-func TestSharedIsOneServerThatTestsCannotStop(t *testing.T) {
-	t.Parallel()
-	s := redistest.Shared(t)
-	if other := redistest.Shared(t); other != s {
-		t.Error("Shared returned two servers")
-	}
-	if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
-		t.Error(err)
-	}
-	for name, method := range map[string]func(*redistest.Server){
-		"Stop": (*redistest.Server).Stop, "Kill": (*redistest.Server).Kill,
-		"Restart": (*redistest.Server).Restart, "Pause": (*redistest.Server).Pause,
-		"Resume": (*redistest.Server).Resume,
-	} {
-		func() {
-			defer func() {
-				want := "redistest: " + name + " on the shared server would break other tests: use Start"
-				if got := recover(); got != want {
-					t.Errorf("%s panicked with %v, want %q", name, got, want)
-				}
-			}()
-			method(s)
-		}()
-	}
-}
-
-func TestNamesAreValidAndUnique(t *testing.T) {
-	t.Parallel()
-	valid := regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	seen := map[string]bool{}
-	for _, prefix := range []string{"dest", "dest", "", "-", "Test/With_Case 1", "ünïcode", strings.Repeat("long-", 40), t.Name()} {
-		name := redistest.Name(t, prefix)
-		if !valid.MatchString(name) {
-			t.Errorf("Name(%q) = %q, which is not valid", prefix, name)
-		}
-		if seen[name] {
-			t.Errorf("Name(%q) = %q a second time", prefix, name)
-		}
-		seen[name] = true
-	}
-	if name := redistest.Name(t, "dest"); !strings.HasPrefix(name, "dest-") {
-		t.Errorf("Name(dest) = %q, want dest-…", name)
 	}
 }
 
