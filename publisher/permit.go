@@ -13,6 +13,7 @@ import (
 // permit returns the permit that the gate acquired for this job, or acquires one.
 func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
+	delivery.Permit = nil // it is used, or released here
 	if ok && d.inTime(p) {
 		own, err := p.ForCall(d.calls, delivery.Key, job.Cost) // as the gate has admitted it, but for a CostError
 		if err != nil {
@@ -89,10 +90,11 @@ func (d *decider) again(p breaker.Permit, job *jobs.Job, started time.Time) erro
 	return nil
 }
 
-// releaseUnused releases the permit of a job that makes no call.
+// releaseUnused releases the permit of a job that has made no call.
 func (d *destination) releaseUnused(delivery *engine.Delivery) {
-	p, _ := delivery.Permit.(breaker.Permit)
-	d.release(p)
+	if p, ok := delivery.Permit.(breaker.Permit); ok {
+		d.release(p)
+	}
 }
 
 // release releases a permit without a report; it ignores the zero permit.

@@ -16,10 +16,10 @@ import (
 // process attempts one fetched job and decides its outcome. If that depends on the calls that
 // follow, it returns a function that waits for them, and then decides.
 func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater func()) {
+	defer d.releaseUnused(delivery)
 	d.engine.Begin(delivery)
 	job, msg, err := decode(delivery)
 	if err != nil {
-		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindFail, Error: clean(err.Error(), maxError)},
 			func(a store.Applied) { d.unreadable(delivery.Queue, delivery.ID, delivery.Key, a) })
 		return nil
@@ -28,14 +28,12 @@ func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater
 	defer func() { sending.end(time.Now()) }()
 	if !ok {
 		// It was fetched before the destination became unreachable: another worker may reach it.
-		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindRequeue}, nil)
 		return nil
 	}
 	if len(job.After) > 0 {
 		if job, err = d.withParents(job, msg, delivery); err != nil {
 			d.log.Warn("the outputs of a job's parents could not be read; it is tried again", "job", delivery.ID, "error", err)
-			d.releaseUnused(delivery)
 			delivery.Decide(store.Outcome{Kind: store.KindUnstarted, At: time.Now().Add(unknownPause), Reason: store.ReasonParentsUnread}, nil)
 			return nil
 		}
@@ -99,13 +97,11 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		d.awaitStart(ctx, delivery)
 	}
 	if !listens || errors.Is(context.Cause(ctx), ErrCancelled) {
-		d.releaseUnused(delivery)
 		event.Result = Cancelled
 		return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error()}, event
 	}
 	if !delivery.Expires.IsZero() && !time.Now().Before(delivery.Expires) {
 		// It expired after the fetch: the next sweep records that.
-		d.releaseUnused(delivery)
 		event.Result = Requeued
 		return store.Outcome{Kind: store.KindUnstarted, Reason: store.ReasonExpiring}, event
 	}

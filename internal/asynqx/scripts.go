@@ -38,17 +38,6 @@ var asynqScripts = map[string]struct {
 	"79cf8dbc80deca37314fdfdeb9fe33a12c9baad7": {"clearServerStateCmd", passOn},
 }
 
-// SHA is the SHA-1 of one of asynq's scripts, by its name in asynq's source; "" for a script
-// that its Server does not send.
-func SHA(name string) string {
-	for sha, s := range asynqScripts {
-		if s.name == name {
-			return sha
-		}
-	}
-	return ""
-}
-
 // UnknownScriptError is the error of a script of asynq that this version of Tidegate does not
 // know: it could corrupt the queues.
 type UnknownScriptError struct{ SHA string }

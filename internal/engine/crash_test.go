@@ -199,6 +199,7 @@ func TestPoisonThatWasNone(t *testing.T) {
 		store.KindRetry:      {"retry": "a", "a": "retry", "expiry": "a"},
 		store.KindReschedule: {"scheduled": "a", "a": "scheduled", "expiry": "a"},
 		store.KindFail:       {"failed": "a", "a": "failed"},
+		store.KindComplete:   {"completed": "a", "a": "completed"},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -222,28 +223,5 @@ func TestPoisonThatWasNone(t *testing.T) {
 				t.Errorf("record %v", f)
 			}
 		})
-	}
-}
-
-// A success that comes after the job was given up as poison is one.
-func TestPoisonThatSucceeds(t *testing.T) {
-	t.Parallel()
-	s := realQueue(t)
-	slow, other := s.client(), s.client()
-	other.o.MaxCrashes = 1
-	s.pending("a")
-	asDequeue(t, slow)
-	s.lease("a", time.Unix(1, 0))
-	s.asLost(other, "a")
-	if got := s.look()["failed"]; got != "a" {
-		t.Fatalf("failed: %q", got)
-	}
-	slow.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete}, nil)
-	settleDecided(slow)
-	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
-		t.Errorf("afterwards (-want +got):\n%s", diff)
-	}
-	if got := s.fields("a")[store.FieldCrashes]; got != "0" {
-		t.Errorf("%s crashes", got)
 	}
 }

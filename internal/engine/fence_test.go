@@ -67,26 +67,6 @@ func TestRecovererLeavesALivingLeaseAlone(t *testing.T) {
 	}
 }
 
-// A success that asynq dropped, because it found the lease lost, is recorded and
-// not made again.
-func TestSuccessWhoseLeaseWasLostIsRecorded(t *testing.T) {
-	t.Parallel()
-	s := realQueue(t)
-	c := s.client()
-	s.pending("j")
-	asDequeue(t, c)
-	c.Delivery("j").Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201, Body: "ok"}}, nil)
-	s.lease("j", time.Now().Add(-time.Hour))
-	s.asLost(c, "j")
-	settleDecided(c)
-	if diff := cmp.Diff(map[string]string{"completed": "j", "j": "completed"}, s.look()); diff != "" {
-		t.Errorf("afterwards (-want +got):\n%s", diff)
-	}
-	if got := s.fields("j")[store.FieldResponseStatus]; got != "201" {
-		t.Errorf("answer %s", got)
-	}
-}
-
 // A handler that has returned does not keep its job from being run here again.
 func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 	t.Parallel()
