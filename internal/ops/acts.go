@@ -78,7 +78,7 @@ type StatusFilterError struct {
 }
 
 func (e *StatusFilterError) Error() string {
-	return fmt.Sprintf("%s jobs cannot be %s; %s ones can", e.Status, e.Act.Past, JoinStatuses(e.Act.For))
+	return fmt.Sprintf("%s jobs cannot be %s; %s ones can", e.Status, e.Act.Past, joinStatuses(e.Act.For))
 }
 
 // Check returns a *StatusFilterError if the filter names a status that the act is not for.
@@ -91,8 +91,8 @@ func (a Act) Check(f jobs.Filter) error {
 	return nil
 }
 
-// JoinStatuses lists statuses in a text.
-func JoinStatuses(statuses []jobs.Status) string {
+// joinStatuses lists statuses in a text.
+func joinStatuses(statuses []jobs.Status) string {
 	names := make([]string, len(statuses))
 	for i, s := range statuses {
 		names[i] = string(s)
@@ -104,7 +104,7 @@ func JoinStatuses(statuses []jobs.Status) string {
 func FilterWords(f jobs.Filter) string {
 	var parts []string
 	if len(f.Statuses) > 0 {
-		parts = append(parts, strings.ReplaceAll(JoinStatuses(f.Statuses), "_", " "))
+		parts = append(parts, strings.ReplaceAll(joinStatuses(f.Statuses), "_", " "))
 	}
 	parts = append(parts, "jobs")
 	for _, p := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}} {

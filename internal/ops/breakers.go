@@ -100,6 +100,7 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 		span = slog.String("for", "for "+length.String())
 	}
 	attrs := []slog.Attr{span}
+	//exhaustive:enforce
 	switch act {
 	case Trip:
 		b, err = s.breakers().Trip(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})

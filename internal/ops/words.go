@@ -14,6 +14,8 @@ import (
 type Words struct{ Class, Text, Hint string }
 
 // statuses are the statuses of jobs.
+//
+//exhaustive:enforce
 var statuses = map[jobs.Status]Words{
 	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed."},
 	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, deferred, or held by the breaker of its key."},
