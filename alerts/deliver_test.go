@@ -2,6 +2,8 @@ package alerts
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,6 +125,86 @@ func TestReopenedAfterItsPage(t *testing.T) {
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
 	}
+}
+
+// Five workers get all transitions and each of them runs each job, all at once.
+func TestFiveWorkersNotifyOnce(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 5)
+	id := b.trip("shop")
+	other := b.trip("blog")
+	b.storm()
+	b.moveTo(start.Add(15 * time.Minute))
+	b.storm()
+	b.reset("shop")
+	b.reset("blog")
+	b.storm()
+	for _, id := range []string{id, other} {
+		var got []string
+		for _, told := range b.sent() {
+			if len(told) > len(id) && told[:len(id)] == id {
+				got = append(got, told)
+			}
+		}
+		same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, got)
+	}
+	var triggers, resolves []string
+	for _, e := range b.pager.Events() {
+		if e.Action == "trigger" {
+			triggers = append(triggers, e.DedupKey)
+		} else {
+			resolves = append(resolves, e.DedupKey)
+		}
+	}
+	slices.Sort(triggers)
+	slices.Sort(resolves)
+	want := []string{id, other}
+	slices.Sort(want)
+	same(t, "triggers", want, triggers)
+	same(t, "resolves", want, resolves)
+}
+
+// storm has all workers run all due jobs at once, until none is left.
+func (b *harness) storm() {
+	b.t.Helper()
+	for range 200 {
+		b.fetch()
+		type run struct {
+			task *task
+			err  error
+		}
+		var due []*task
+		for _, t := range b.tasks {
+			if !t.done && !t.due.After(b.now()) {
+				due = append(due, t)
+			}
+		}
+		if len(due) == 0 {
+			return
+		}
+		results := make(chan run, len(due)*len(b.workers))
+		var all sync.WaitGroup
+		for _, t := range due {
+			for _, a := range b.workers {
+				all.Go(func() {
+					job := *t.job
+					results <- run{t, a.Publish(b.t.Context(), &job)}
+				})
+			}
+		}
+		all.Wait()
+		close(results)
+		ends := map[*task]bool{}
+		for r := range results {
+			b.after(r.task, r.err)
+			ends[r.task] = ends[r.task] || r.err == nil
+		}
+		for t, done := range ends {
+			t.done = done // in one worker it has come to its end
+		}
+		b.moveTo(b.now().Add(time.Second))
+	}
+	b.t.Errorf("there is no end of jobs: %v", b.waiting())
 }
 
 // The workers that got an opening die before they have written it to Redis. One that
