@@ -208,19 +208,19 @@ type handles interface {
 func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient, ruleFailed func(destination string), traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
-		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
+		return config.Errors{&config.Error{Variable: cfg.Setting(index, variable), Problem: err.Error()}}
 	}
 	var tokens publisher.Tokens
 	if d.AuthTokensFile != "" {
 		file, err := publisher.OpenTokens(d.AuthTokensFile, publisher.TokensFileOptions{Logger: log.With("destination", d.Name)})
 		if err != nil {
-			return refused("_AUTH_TOKENS_FILE", err)
+			return refused("AUTH_TOKENS_FILE", err)
 		}
 		tokens = file
 	}
 	source, err := tokenSource(d, rdb, cfg, log, stop)
 	if err != nil {
-		return refused("_OAUTH_REFRESH_TOKENS_FILE", err)
+		return refused("OAUTH_REFRESH_TOKENS_FILE", err)
 	}
 	options := httpOptions(d)
 	options.Tokens, options.TokenSource, options.PerAttemptKey = tokens, source, cfg.IdempotencyScope == "attempt"
@@ -232,14 +232,14 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	}
 	rules, err := OpenRules(d, ruleFailed, log)
 	if err != nil {
-		return refused("_ANSWERS_FILE", err)
+		return refused("ANSWERS_FILE", err)
 	}
 	if rules != nil {
 		options.Rules = rules
 	}
 	keyBy, err := answers.KeyBy(d.KeyBy)
 	if err != nil {
-		return refused("_KEY_BY", err)
+		return refused("KEY_BY", err)
 	}
 	traced.wrap(&options)
 	h, err := publisher.NewHTTP(options)
@@ -264,7 +264,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Setting("hints", fmt.Sprint(d.Hints)))
 	}
 	if err != nil {
-		return refused("", err)
+		return refused("NAME", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 // see [Config.RequireDestinations].
 func Load(environ []string) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
+	l.readFile()
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()
 	applied := l.applyPresets(blocks)
@@ -28,7 +29,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 	if err != nil {
 		return nil, warnings, err
 	}
-	cfg.env = l.env
+	cfg.env, cfg.blocks = l.env, blocks
 	return cfg, warnings, nil
 }
 
@@ -87,7 +88,7 @@ func (c *Config) RequireDestinations() error {
 	return Errors{&Error{
 		Variable: "DESTINATION_0_NAME",
 		Problem:  "is not set, and no destination is configured",
-		Fix:      "set DESTINATION_0_NAME and DESTINATION_0_URL",
+		Fix:      "set DESTINATION_0_NAME and DESTINATION_0_URL, or DESTINATIONS_FILE",
 	}}
 }
 
@@ -99,6 +100,15 @@ func (c *Config) Destination(name string) (Destination, bool) {
 		}
 	}
 	return Destination{}, false
+}
+
+// Setting names a setting of destination i, whose variable is DESTINATION_<i>_name, as its user
+// gave it: that variable, or its place in the destinations file.
+func (c *Config) Setting(i int, name string) string {
+	if c.env == nil {
+		return blockName(i, name)
+	}
+	return c.env.yaml.shown(blockName(c.blocks[i], name))
 }
 
 // blockName is the full name of a destination's variable.

@@ -95,7 +95,7 @@ func TestRequireDestinations(t *testing.T) {
 	t.Parallel()
 	cfg, _ := load(t)
 	err := cfg.RequireDestinations()
-	const want = "DESTINATION_0_NAME: is not set, and no destination is configured; set DESTINATION_0_NAME and DESTINATION_0_URL"
+	const want = "DESTINATION_0_NAME: is not set, and no destination is configured; set DESTINATION_0_NAME and DESTINATION_0_URL, or DESTINATIONS_FILE"
 	if err == nil || err.Error() != want {
 		t.Errorf("without destinations: %v", err)
 	}

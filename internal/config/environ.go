@@ -29,6 +29,7 @@ type environment struct {
 	values     map[string]string
 	fromFile   map[string]bool
 	fromPreset map[string]bool
+	yaml       *destinationsFile // nil: there is none
 }
 
 // newEnvironment reads NAME=value entries; of a repeated name the last counts.
@@ -53,6 +54,9 @@ func (e *environment) set(name string) bool { return e.values[name] != "" }
 
 // source returns where the variable's value comes from.
 func (e *environment) source(name string) string {
+	if from := e.yaml.source(name); from != "" {
+		return from
+	}
 	switch {
 	case e.fromFile[name]:
 		return sourceFile

@@ -64,7 +64,8 @@ func (w Warning) AboutAlerts() bool {
 
 // AboutWorkers reports whether the warning concerns workers only.
 func (w Warning) AboutWorkers() bool {
-	return strings.HasPrefix(w.Variable, "DESTINATION_") && strings.HasSuffix(w.Variable, "_TIMEOUT")
+	return strings.HasPrefix(w.Variable, "DESTINATION_") && strings.HasSuffix(w.Variable, "_TIMEOUT") ||
+		strings.Contains(w.Variable, " destinations.") && strings.HasSuffix(w.Variable, ".timeout")
 }
 
 // findings collects errors and warnings while a configuration is read.
@@ -72,6 +73,7 @@ type findings struct {
 	errors   []*Error
 	warnings []Warning
 	bad      map[string]bool
+	yaml     *destinationsFile // names what it holds; nil: there is none
 }
 
 func (f *findings) fail(variable, fix, problem string, args ...any) {
@@ -94,6 +96,12 @@ func (f *findings) ok(variables ...string) bool {
 
 // result returns sorted warnings and, if there is any error, sorted Errors.
 func (f *findings) result() ([]Warning, error) {
+	for i, w := range f.warnings {
+		f.warnings[i] = Warning{Variable: f.yaml.shown(w.Variable), Message: f.yaml.reworded(w.Message)}
+	}
+	for _, e := range f.errors {
+		e.Variable, e.Problem, e.Fix = f.yaml.shown(e.Variable), f.yaml.reworded(e.Problem), f.yaml.reworded(e.Fix)
+	}
 	slices.SortStableFunc(f.warnings, func(a, b Warning) int { return compareNames(a.Variable, b.Variable) })
 	if len(f.errors) == 0 {
 		return f.warnings, nil

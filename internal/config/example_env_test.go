@@ -38,7 +38,7 @@ var contract = strings.Fields(`
 	SLACK_BOT_TOKEN SLACK_CHANNEL SLACK_WEBHOOK_URL SLACK_API_URL
 	ALERT_OPEN_TOO_LONG ALERT_ONCALL_MENTION PAGERDUTY_ROUTING_KEY PAGERDUTY_API_URL
 	ALERT_FAILED_BURST ALERT_OLDEST_PENDING
-	LISTEN_ADDR API_TOKENS_FILE PUBLIC_URL`)
+	LISTEN_ADDR API_TOKENS_FILE PUBLIC_URL DESTINATIONS_FILE`)
 
 var exampleLine = regexp.MustCompile(`^(#?)([A-Z][A-Z0-9_]*)=(.*)$`)
 
@@ -92,7 +92,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	}
 	// The files that have to be there.
 	for name, content := range map[string]string{
-		"DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
+		"DESTINATIONS_FILE": "destinations:\n", "DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
 	} {
 		environ[slices.Index(names, name)] = name + "=" + writeFile(t, content, 0o600)
 	}

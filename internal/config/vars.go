@@ -32,6 +32,8 @@ type Config struct {
 	//
 	// Jobs and breakers live in Redis.
 	Redis
+	// Destinations file
+	File
 	// Destinations
 	//
 	// One block of variables per destination; `<i>` counts from 0 without gaps.
@@ -64,6 +66,7 @@ type Config struct {
 	API API
 
 	env      *environment
+	blocks   []int // numbers of Destinations
 	redactor *secret.Redactor // of Redactor
 }
 
@@ -76,6 +79,12 @@ type Redis struct {
 	// installations share a Redis database. The same for all workers, APIs and commands of
 	// one. See docs/operations.md.
 	RedisNamespace string `env:"REDIS_NAMESPACE" form:"namespace" envDefault:"tidegate"`
+}
+
+// File is where destinations may be configured beside variables.
+type File struct {
+	// YAML file with destinations by name; see docs/destinations.md. Variables win over it.
+	DestinationsFile string `env:"DESTINATIONS_FILE" example:"/etc/tidegate/destinations.yaml"`
 }
 
 // Destination is one API that jobs are published to.

@@ -1,0 +1,343 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
+)
+
+// fileVariable names the destinations file.
+const fileVariable = "DESTINATIONS_FILE"
+
+// maxDestinationsFile bounds the destinations file, in bytes.
+const maxDestinationsFile = 4 << 20
+
+// envSuffix makes, in the file, the name of a setting whose secret a variable of that name holds.
+const envSuffix = "_ENV"
+
+// place is where the file says something.
+type place struct {
+	path         string // such as destinations.shop.rate
+	line, column int
+}
+
+// destinationsFile is what the settings of the file became: variables of blocks behind those that
+// variables number, or of the block that has the destination's name.
+type destinationsFile struct {
+	env    *environment
+	found  *findings
+	name   string // without its folder
+	places map[string]place
+	blocks map[int]place // of the destinations that no variable numbers
+}
+
+// readFile adds what DESTINATIONS_FILE holds to the variables, which win over it.
+func (l *loader) readFile() {
+	name := strings.TrimSpace(l.env.values[fileVariable])
+	if name == "" {
+		return
+	}
+	f := &destinationsFile{env: l.env, found: &l.found, name: filepath.Base(name), places: map[string]place{}, blocks: map[int]place{}}
+	l.env.yaml, l.found.yaml = f, f
+	content, _, err := text.ReadFile(name, maxDestinationsFile)
+	var large *text.TooLargeError
+	switch {
+	case errors.As(err, &large):
+		l.found.fail(fileVariable, "split the destinations between workers", "file %q %s", name, large.Problem())
+	case err != nil:
+		l.found.fail(fileVariable, "check the file and its permissions", "cannot read file %q: %v", name, text.WithoutPath(err))
+	default:
+		f.read(content)
+	}
+}
+
+func (f *destinationsFile) read(content []byte) {
+	var root yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(content))
+	err := dec.Decode(&root)
+	if err == nil {
+		if err = dec.Decode(&yaml.Node{}); err == nil {
+			err = errors.New("holds more than one YAML document")
+		} else if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	} else if errors.Is(err, io.EOF) {
+		err = errors.New("is empty")
+	}
+	if err != nil {
+		f.found.fail(fileVariable, "write defaults and destinations in YAML; see docs/configuration.md", "%s: %s", f.name, strings.TrimPrefix(err.Error(), "yaml: "))
+		return
+	}
+	sections := map[string]*yaml.Node{}
+	for key, value := range f.mapping(root.Content[0], "") {
+		if key.Value != "defaults" && key.Value != "destinations" {
+			f.unknown(key, key.Value, []string{"defaults", "destinations"})
+			continue
+		}
+		sections[key.Value] = value
+	}
+	var defaults []setting
+	if node := sections["defaults"]; node != nil {
+		defaults = f.settings(node, "defaults", "")
+	}
+	if node := sections["destinations"]; node != nil {
+		f.destinations(node, defaults)
+	}
+}
+
+// destinations turns each destination into a block.
+func (f *destinationsFile) destinations(node *yaml.Node, defaults []setting) {
+	taken, next := map[string]int{}, 0
+	for name, value := range f.env.values {
+		if m := blockForm.FindStringSubmatch(name); m != nil {
+			if index, err := strconv.Atoi(m[1]); err == nil {
+				next = max(next, index+1)
+				if m[2] == "NAME" {
+					taken[strings.TrimSpace(value)] = index
+				}
+			}
+		}
+	}
+	for key, value := range f.mapping(node, "destinations") {
+		path := "destinations." + key.Value
+		index, known := taken[key.Value]
+		if !known {
+			index = next
+			next++
+			f.blocks[index] = place{path, key.Line, key.Column}
+			f.put(blockName(index, "NAME"), setting{value: key.Value, place: place{path, key.Line, key.Column}})
+		}
+		own := f.settings(value, path, "")
+		for _, s := range own {
+			f.put(blockName(index, s.name), s)
+		}
+		for _, s := range defaults {
+			f.put(blockName(index, s.name), s)
+		}
+	}
+}
+
+// put sets a variable that has no value yet. A secret may come as itself or by its file: the first of both counts.
+func (f *destinationsFile) put(name string, s setting) {
+	plain := strings.TrimSuffix(name, fileSuffix)
+	if f.env.set(name) || f.env.set(plain) || f.env.set(name+fileSuffix) {
+		return
+	}
+	f.env.values[name] = s.value
+	f.places[name], f.places[plain] = s.place, s.place
+}
+
+// setting is a setting of the file: the value of a variable, whose name lacks its block.
+type setting struct {
+	name, value string
+	place       place
+}
+
+// settings reads a mapping of settings. A mapping in it holds settings that begin alike, such as
+// circuit_breaker, or the parts of one value, such as headers.
+func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out []setting) {
+	for key, value := range f.mapping(node, path) {
+		at := place{path + "." + key.Value, key.Line, key.Column}
+		name := strings.ToUpper(prefix + key.Value)
+		if strings.HasPrefix(name, "TOKEN_") { // token_file and token_env
+			name = "AUTH_" + name
+		}
+		v, form := blockSetting(name)
+		switch {
+		case form == "" && value.Kind == yaml.MappingNode && key.Value != "" && slices.ContainsFunc(blockSettings(), func(known string) bool { return strings.HasPrefix(known, strings.ToLower(name)+"_") }):
+			out = append(out, f.settings(value, at.path, prefix+key.Value+"_")...)
+		case form == "" || key.Value != strings.ToLower(key.Value):
+			f.unknown(key, at.path, blockSettings())
+		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
+			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")
+		default:
+			written, problem := valueOf(value, v.typ)
+			if form == envSuffix && problem == "" {
+				name = strings.TrimSuffix(name, envSuffix)
+				variable := written
+				if written = f.env.values[variable]; written == "" {
+					problem = "names " + quote(variable) + ", a variable that is not set"
+				}
+			}
+			if problem != "" {
+				f.fail(at, "see docs/configuration.md", "%s", problem)
+				continue
+			}
+			out = append(out, setting{name, written, at})
+		}
+	}
+	return out
+}
+
+// valueOf writes a node as a variable has it.
+func valueOf(node *yaml.Node, typ reflect.Type) (value, problem string) {
+	headers := typ == reflect.TypeFor[http.Header]()
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	var parts []string
+	for i, part := range node.Content {
+		if part.Kind != yaml.ScalarNode || strings.Contains(part.Value, ",") {
+			return "", "holds a part that is not a plain text without commas"
+		}
+		switch {
+		case node.Kind == yaml.SequenceNode:
+			parts = append(parts, part.Value)
+		case i%2 == 1 && headers:
+			name := node.Content[i-1].Value
+			if secret.MaskHeader(name, part.Value) != part.Value {
+				return "", "holds the secret header " + quote(name) + ": give all headers by headers_file or headers_env"
+			}
+			parts = append(parts, name+":"+part.Value)
+		case i%2 == 1:
+			parts = append(parts, node.Content[i-1].Value+"="+part.Value)
+		}
+	}
+	value = node.Value
+	if node.Kind != yaml.ScalarNode {
+		value = strings.Join(parts, ",")
+	}
+	if strings.TrimSpace(value) == "" || node.Tag == "!!null" {
+		return "", "has no value"
+	}
+	return value, ""
+}
+
+// blockSetting returns the variable of a setting in upper case, and whether it is the variable
+// itself ("plain"), its file or the name of its variable; "" if there is none.
+func blockSetting(name string) (v variable, form string) {
+	for _, v := range table() {
+		known, ok := strings.CutPrefix(v.name, blockPrefix)
+		switch {
+		case !ok || known == "NAME":
+		case name == known:
+			return v, "plain"
+		case v.secret && name == known+fileSuffix:
+			return v, fileSuffix
+		case v.secret && name == known+envSuffix:
+			return v, envSuffix
+		}
+	}
+	return v, ""
+}
+
+// blockSettings are the names that a destination may have in the file.
+func blockSettings() (out []string) {
+	for _, v := range table() {
+		name, ok := strings.CutPrefix(v.name, blockPrefix)
+		if name = strings.ToLower(name); !ok || name == "name" {
+			continue
+		}
+		if v.typ != reflect.TypeFor[Secret]() {
+			out = append(out, name)
+		}
+		if v.secret {
+			out = append(out, name+strings.ToLower(fileSuffix), name+strings.ToLower(envSuffix))
+		}
+	}
+	return out
+}
+
+// mapping yields the pairs of a mapping, each name once.
+func (f *destinationsFile) mapping(node *yaml.Node, path string) func(yield func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		if node.Kind == yaml.AliasNode {
+			node = node.Alias
+		}
+		if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
+			return
+		}
+		if node.Kind != yaml.MappingNode {
+			f.fail(place{path, node.Line, node.Column}, "write names with their values below it", "is not a mapping")
+			return
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			key := node.Content[i]
+			if seen[key.Value] {
+				f.fail(place{strings.TrimPrefix(path+"."+key.Value, "."), key.Line, key.Column}, "keep one", "is given twice")
+				continue
+			}
+			seen[key.Value] = true
+			if !yield(key, node.Content[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+func (f *destinationsFile) unknown(key *yaml.Node, path string, known []string) {
+	fix := "see docs/configuration.md for all names"
+	if near := Nearest(key.Value, known, max(2, len(key.Value)/3)); near != "" {
+		fix = "did you mean " + near + "?"
+	}
+	f.fail(place{path, key.Line, key.Column}, fix, "is not a setting")
+}
+
+func (f *destinationsFile) fail(at place, fix, problem string, args ...any) {
+	f.found.fail(f.at(at), fix, problem, args...)
+}
+
+// at writes a place as compilers do.
+func (f *destinationsFile) at(p place) string {
+	return fmt.Sprintf("%s:%d:%d: %s", f.name, p.line, p.column, p.path)
+}
+
+// shown is how a variable is named to users: as itself, or as the setting of the file.
+func (f *destinationsFile) shown(name string) string {
+	if f == nil {
+		return name
+	}
+	if p, ok := f.places[name]; ok {
+		return f.at(p)
+	}
+	if m := blockForm.FindStringSubmatch(name); m != nil {
+		index, _ := strconv.Atoi(m[1])
+		if p, ok := f.blocks[index]; ok {
+			p.path += "." + strings.ToLower(m[2])
+			return f.at(p)
+		}
+	}
+	return name
+}
+
+var blockVariable = regexp.MustCompile(`DESTINATION_([0-9]+)_([A-Z0-9_]+)`)
+
+// reworded names the settings of the file in a text as the file does.
+func (f *destinationsFile) reworded(s string) string {
+	if f == nil {
+		return s
+	}
+	return blockVariable.ReplaceAllStringFunc(s, func(name string) string {
+		m := blockVariable.FindStringSubmatch(name)
+		index, _ := strconv.Atoi(m[1])
+		if _, ours := f.blocks[index]; !ours {
+			return name
+		}
+		return strings.ToLower(m[2])
+	})
+}
+
+// source says where the file gives a variable; "" if it does not.
+func (f *destinationsFile) source(name string) string {
+	if f == nil {
+		return ""
+	}
+	if p, ok := f.places[name]; ok {
+		return fmt.Sprintf("%s:%d", f.name, p.line)
+	}
+	return ""
+}

@@ -1,0 +1,205 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// withFile loads variables and a destinations file.
+func withFile(t *testing.T, content string, environ ...string) (*Config, []Warning, error) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "d.yaml")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(append(environ, "DESTINATIONS_FILE="+name))
+}
+
+const exampleOfFile = `
+defaults: {timeout: 20s, circuit_breaker: {failure_threshold: 2}}
+destinations:
+  shop:
+    url: https://shop.example.com/v1
+    rate: 60/1h@UTC
+    timeout: 5s
+    headers: {X-Client: app, Accept: text/plain}
+    rate_limited_status: [429, 403]
+    permanent_status: [400]
+    token_env: SHOP
+  posts:
+    url: https://posts.example.com/v1
+    circuit_breaker: {enabled: false}
+`
+
+// A file says what variables would say; what variables say wins.
+func TestFileBesideVariables(t *testing.T) {
+	cfg, _, err := withFile(t, exampleOfFile, "SHOP=secret", "DESTINATION_0_NAME=posts", "DESTINATION_0_TIMEOUT=1s", "DESTINATION_0_URL=https://other.example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Destinations) != 2 {
+		t.Fatalf("%d destinations", len(cfg.Destinations))
+	}
+	var got []string
+	for _, d := range cfg.Destinations {
+		got = append(got, fmt.Sprint(d.Name, " ", d.URL, " ", d.Timeout, " ", d.Rate, " ", d.Headers, " ", d.RateLimitedStatus, " ", d.AuthToken.Reveal(), " ", d.Breaker.FailureThreshold, " ", d.Breaker.Enabled))
+	}
+	want := []string{
+		"posts https://other.example.com/ 1s  map[] [429]  2 false",
+		"shop https://shop.example.com/v1 5s 60/1h@UTC map[Accept:[text/plain] X-Client:[app]] [403 429] secret 2 true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	var b strings.Builder
+	if err := cfg.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"DESTINATION_1_RATE=60/1h@UTC  # d.yaml:6", "DESTINATION_0_TIMEOUT=1s  # set", "DESTINATION_0_CIRCUIT_BREAKER_ENABLED=false  # d.yaml:14",
+		"DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=2  # d.yaml:2", "DESTINATION_1_AUTH_TOKEN=[redacted]  # d.yaml:11",
+	} {
+		if !strings.Contains(b.String(), line+"\n") {
+			t.Errorf("%q is missing", line)
+		}
+	}
+	if strings.Contains(b.String(), "secret") {
+		t.Error("a secret is printed")
+	}
+}
+
+// Each mistake is named with its place and what to do; none is passed over.
+func TestMistakesInFile(t *testing.T) {
+	for _, test := range []struct{ content, want string }{
+		{"", `DESTINATIONS_FILE: d.yaml: is empty; write defaults and destinations in YAML`},
+		{"destinations: {a: [", `DESTINATIONS_FILE: d.yaml: line 1: `},
+		{"destinations: {}\n---\nx: 1", `holds more than one YAML document`},
+		{"destinatons: {}", `d.yaml:1:1: destinatons: is not a setting; did you mean destinations?`},
+		{"destinations: [a]", `d.yaml:1:15: destinations: is not a mapping; write names with their values below it`},
+		{"destinations:\n  a: {url: https://a.example.com/, tmeout: 1s}", `d.yaml:2:36: destinations.a.tmeout: is not a setting; did you mean timeout?`},
+		{"destinations:\n  a: {url: https://a.example.com/, timeout: soon}", `d.yaml:2:36: destinations.a.timeout: "soon" is not a duration`},
+		{"destinations:\n  a: {url: https://a.example.com/}\n  a: {}", `d.yaml:3:3: destinations.a: is given twice; keep one`},
+		{"destinations:\n  a: {url: https://a.example.com/, url: x}", `destinations.a.url: is given twice`},
+		{"destinations:\n  a: {rate: 1/1s}", `d.yaml:2:3: destinations.a.url: is required but not set; set it`},
+		{"destinations:\n  A: {url: https://a.example.com/}", `d.yaml:2:3: destinations.A: "A" `},
+		{"destinations:\n  a: {url: https://a.example.com/, auth_token: x-secret}", `destinations.a.auth_token: is a secret, which this file may not hold; give auth_token_file or auth_token_env`},
+		{"destinations:\n  a: {url: https://a.example.com/, token_env: NONE}", `destinations.a.token_env: names "NONE", a variable that is not set`},
+		{"destinations:\n  a: {url: https://a.example.com/, headers: {Authorization: x-secret}}", `destinations.a.headers: holds the secret header "Authorization": give all headers by headers_file`},
+		{"destinations:\n  a: {url: https://a.example.com/, timeout: }", `destinations.a.timeout: has no value`},
+		{"destinations:\n  a: {url: https://a.example.com/, timeout: {a: {b: c}}}", `destinations.a.timeout: holds a part that is not a plain text`},
+		{"destinations:\n  a: {url: 'https://{key}.example.com/'}", `destinations.a.key_pattern: is not set, and url holds {key}`},
+		{"defaults: {ur: x}\ndestinations: {}", `d.yaml:1:12: defaults.ur: is not a setting; did you mean url?`},
+		{"destinations: {a: {url: https://a.example.com/, name: b}}", `destinations.a.name: is not a setting`},
+	} {
+		_, _, err := withFile(t, test.content)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q:\n got %v\nwant %s", test.content, err, test.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "x-secret") {
+			t.Errorf("%q: a secret is in the error", test.content)
+		}
+	}
+	if _, _, err := Load([]string{"DESTINATIONS_FILE=/none.yaml"}); err == nil || !strings.Contains(err.Error(), "DESTINATIONS_FILE: cannot read file") {
+		t.Error(err)
+	}
+}
+
+// What Convert writes means what the variables mean.
+func TestConvert(t *testing.T) {
+	variables := []string{
+		"DESTINATION_0_NAME=shop-eu", "DESTINATION_0_PRESET=shopify", "DESTINATION_0_URL=https://{key}.example.com/", "DESTINATION_0_KEY_PATTERN=[a-z]+: #x",
+		"DESTINATION_0_HEADERS=X-Client:shop,Accept:text/plain", "DESTINATION_0_AUTH_TOKEN=secret", "DESTINATION_0_TRUST_OUTCOME=true", "DESTINATION_0_RATE=60/1h@UTC",
+		"DESTINATION_1_NAME=posts", "DESTINATION_1_URL=https://posts.example.com/", "DESTINATION_1_CIRCUIT_BREAKER_COOLDOWN_MS=1000", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=7",
+	}
+	want, _, err := Load(variables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	converted, err := want.Convert()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(converted), "secret") || !strings.HasPrefix(string(converted), "# Set SHOP_EU_HEADERS to what DESTINATION_0_HEADERS holds.\n") &&
+		!strings.HasPrefix(string(converted), "# Set SHOP_EU_AUTH_TOKEN to what DESTINATION_0_AUTH_TOKEN holds.\n") {
+		t.Errorf("%s", converted)
+	}
+	got, _, err := withFile(t, string(converted), "SHOP_EU_AUTH_TOKEN=secret", "SHOP_EU_HEADERS=X-Client:shop,Accept:text/plain", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=7")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, converted)
+	}
+	if !reflect.DeepEqual(want.Destinations, got.Destinations) {
+		t.Errorf("%+v\n%+v\n%s", want.Destinations, got.Destinations, converted)
+	}
+}
+
+// TestGeneratedSchema fails when a setting changed and the schema was not generated again.
+func TestGeneratedSchema(t *testing.T) {
+	comments := readComments(t)
+	properties, breaker := map[string]any{}, map[string]any{}
+	for _, v := range table() {
+		name, ok := strings.CutPrefix(v.name, blockPrefix)
+		if name = strings.ToLower(name); !ok || name == "name" {
+			continue
+		}
+		p := map[string]any{"description": strings.ReplaceAll(comments[v.comment], "\n", " "), "type": []string{"string", "number"}}
+		if v.def != "" {
+			p["default"] = v.def
+		}
+		switch v.typ.Kind() {
+		case reflect.Bool:
+			p["type"], p["default"] = "boolean", v.def == "true"
+		case reflect.Slice:
+			p["type"] = []string{"string", "number", "array"}
+		case reflect.Map:
+			p["type"] = []string{"string", "object"}
+		}
+		if len(v.oneOf) > 0 {
+			p["enum"], p["type"] = v.oneOf, "string"
+		}
+		short, ofBreaker := strings.CutPrefix(name, "circuit_breaker_")
+		switch {
+		case ofBreaker:
+			delete(p, "default") // the global value
+			breaker[short] = p
+			continue
+		case v.typ != reflect.TypeFor[Secret]():
+			properties[name] = p
+		}
+		if v.secret {
+			properties[name+"_file"] = map[string]any{"type": "string", "description": "File that holds: " + p["description"].(string)}
+			properties[name+"_env"] = map[string]any{"type": "string", "description": "Name of the variable that holds: " + p["description"].(string)}
+		}
+	}
+	for _, form := range []string{"_file", "_env"} {
+		properties["token"+form] = properties["auth_token"+form]
+	}
+	properties["circuit_breaker"] = map[string]any{"type": "object", "additionalProperties": false, "properties": breaker}
+	want, err := json.MarshalIndent(map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Destinations of Tidegate", "type": "object", "additionalProperties": false,
+		"properties": map[string]any{
+			"defaults":     map[string]any{"$ref": "#/$defs/destination"},
+			"destinations": map[string]any{"type": "object", "propertyNames": map[string]any{"pattern": "^[a-z0-9][a-z0-9-]{0,62}$"}, "additionalProperties": map[string]any{"$ref": "#/$defs/destination"}},
+		},
+		"$defs": map[string]any{"destination": map[string]any{"type": "object", "additionalProperties": false, "properties": properties}},
+	}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	if *update {
+		if err := os.WriteFile("destinations.schema.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(want), string(Schema)); diff != "" {
+		t.Errorf("the schema is stale; run: go generate ./internal/config\n%s", diff)
+	}
+}
