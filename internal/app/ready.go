@@ -23,6 +23,7 @@ type readiness struct {
 	ns       store.Namespace
 	worker   *publisher.Publisher // nil before it was made
 	stopping bool
+	file     error // why the destinations file was not taken up
 }
 
 func (r *readiness) opened(rdb redis.UniversalClient, namespace string) {
@@ -43,13 +44,23 @@ func (r *readiness) stops() {
 	r.stopping = true
 }
 
+func (r *readiness) changed(problem error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.file = problem
+}
+
 // report answers /readyz, which takes no token: it names no address and no person. An OPEN breaker or a
 // paused destination is no reason not to be ready: the worker does what it should.
 func (r *readiness) report(ctx context.Context) health.Report {
 	r.mu.Lock()
-	rdb, ns, worker, stopping := r.rdb, r.ns, r.worker, r.stopping
+	rdb, ns, worker, stopping, file := r.rdb, r.ns, r.worker, r.stopping, r.file
 	r.mu.Unlock()
 	out := health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{}}
+	if file != nil {
+		// The worker stays ready: it publishes by the settings before.
+		out.ConfigWarning = "the destinations file could not be taken up; see the log, or tidegate config check"
+	}
 	unready := func(reason string) {
 		out.Status = health.NotReady
 		if out.Reason == "" {

@@ -44,8 +44,9 @@ func runAsked(t *testing.T, environ ...string) *asked {
 	}), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	cfg := load(t, append([]string{"OPS_ADDR=127.0.0.1:0"}, environ...)...)
-	go func() { ended <- RunWorker(ctx, cfg, log, Process{Version: "v1", Commit: "c"}) }()
+	environ = append([]string{"OPS_ADDR=127.0.0.1:0"}, environ...)
+	cfg := load(t, environ...)
+	go func() { ended <- RunWorker(ctx, cfg, log, Process{Version: "v1", Commit: "c", Environ: environ}) }()
 	a := &asked{t: t}
 	over := false
 	a.stop = func() error {

@@ -16,8 +16,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/health"
-	"github.com/tidegate/tidegate/publisher"
-	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
 // scrapesAtOnce bounds concurrent scrapes; others are refused.
@@ -29,11 +27,20 @@ type watched struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	ready    readiness
+	// fileValid is 0 while what the destinations file holds could not be taken up.
+	fileValid prometheus.Gauge
 }
 
 // newWatched serves health and metrics, if cfg wants that, until stop is run.
 func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *teardown) (*watched, error) {
-	w := &watched{log: log, registry: newRegistry()}
+	w := &watched{log: log, registry: newRegistry(), fileValid: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tidegate_destinations_file_valid",
+		Help: "0 while the destinations file, as it is, could not be taken up: jobs are published by the settings before.",
+	})}
+	if cfg.DestinationsFile != "" {
+		w.registry.MustRegister(w.fileValid)
+		w.fileValid.Set(1)
+	}
 	if cfg.OpsAddr == "" {
 		return w, nil
 	}
@@ -84,15 +91,13 @@ func (l scrapeLog) Println(args ...any) {
 
 // follow notifies the service manager, if there is one, when the publisher has started and
 // that it stops, until stop is run.
-func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics.Metrics, stop *teardown) {
-	m.Watch(p)
-	w.ready.made(p)
+func (w *watched) follow(ctx context.Context, started <-chan struct{}, stop *teardown) {
 	done := make(chan struct{})
 	over := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-p.Started():
+		case <-started:
 			notify(w.log, daemon.SdNotifyReady)
 		case <-ctx.Done():
 		case <-over:
@@ -110,6 +115,22 @@ func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics
 		<-done
 		return nil
 	})
+}
+
+// changed takes what came of a change of the destinations file: nil, or what is wrong with it, which
+// is shown until the file is right.
+func (w *watched) changed(problem error) {
+	valid := 1.0
+	if problem != nil {
+		valid = 0
+	}
+	w.fileValid.Set(valid)
+	w.ready.changed(problem)
+	if problem == nil {
+		w.log.Info("the destinations file has changed; jobs are published by its new settings")
+		return
+	}
+	w.log.Error("the destinations file has changed and is not right; jobs are published by the settings before", "error", problem)
 }
 
 // notify notifies systemd, if that asks for it; see sd_notify(3).

@@ -93,20 +93,60 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		log.WarnContext(ctx, "REDIS_NAMESPACE is new in this database; jobs of other namespaces stay there",
 			"namespace", cfg.RedisNamespace, "others", others)
 	}
-	alerting, err := newAlerting(cfg, rdb, counted, log, &stop)
-	if err != nil {
-		return err
-	}
-	called, err := newCalling(cfg, rdb, log, &stop)
-	if err != nil {
-		return err
-	}
 	counting, err := newCounting(cfg, rdb, log)
 	if err != nil {
 		return err
 	}
+	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced}
+	first, err := w.build(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	counting.run(ctx, &stop)
+	seen.follow(ctx, first.publisher.Started(), &stop)
+	stop.background(ctx, func(ctx context.Context) { returnMemory(ctx, first.publisher.Started()) })
+	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
+	changes := followFile(ctx, cfg, process.Environ, log, seen.changed, &stop)
+	if err := w.run(ctx, first, changes, seen); err != nil {
+		return err
+	}
+	log.InfoContext(ctx, "worker stopped")
+	return nil
+}
+
+// workerProcess is what all generations of a worker share.
+type workerProcess struct {
+	rdb      redis.UniversalClient
+	log      *slog.Logger
+	counted  *metrics.Metrics
+	counting *counting
+	traced   *Tracing
+}
+
+// generation is what publishes by one version of the configuration.
+type generation struct {
+	publisher *publisher.Publisher
+	stop      teardown
+}
+
+// build makes the generation of cfg, which run starts, or undoes what it has made.
+func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (g *generation, err error) {
+	g = &generation{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.stop.run())
+		}
+	}()
+	alerting, err := newAlerting(cfg, w.rdb, w.counted, w.log, &g.stop)
+	if err != nil {
+		return nil, err
+	}
+	called, err := newCalling(cfg, w.rdb, w.log, &g.stop)
+	if err != nil {
+		return nil, err
+	}
 	options := publisher.Options{
-		Logger:            log,
+		Logger:            w.log,
 		Namespace:         cfg.RedisNamespace,
 		ShutdownTimeout:   cfg.ShutdownTimeout,
 		RetryLoopInterval: time.Duration(cfg.Retry.LoopInterval),
@@ -115,34 +155,66 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		MaxCrashes:        cfg.MaxCrashes,
 	}
 	alerting.observe(&options)
-	counted.Observe(&options)
-	counting.observe(&options)
+	w.counted.Observe(&options)
+	w.counting.observe(&options)
 	called.observe(&options)
-	traced.observe(&options)
-	p, err := publisher.New(rdb, options)
-	if err != nil {
-		return fmt.Errorf("app: worker: %w", err)
+	w.traced.observe(&options)
+	if g.publisher, err = publisher.New(w.rdb, options); err != nil {
+		return nil, fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		if err := serve(p, i, d, rdb, counted.RuleFailed, traced, cfg, log, &stop); err != nil {
-			return err
+		if err := serve(g.publisher, i, d, w.rdb, w.counted.RuleFailed, w.traced, cfg, w.log, &g.stop); err != nil {
+			return nil, err
 		}
 	}
-	if err := alerting.serve(ctx, p, &stop); err != nil {
-		return err
+	if err := alerting.serve(ctx, g.publisher, &g.stop); err != nil {
+		return nil, err
 	}
-	if err := called.serve(ctx, p, log, &stop); err != nil {
-		return err
+	if err := called.serve(ctx, g.publisher, w.log, &g.stop); err != nil {
+		return nil, err
 	}
-	counting.run(ctx, &stop)
-	seen.follow(ctx, p, counted, &stop)
-	stop.background(ctx, func(ctx context.Context) { returnMemory(ctx, p.Started()) })
-	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
-	if err := p.Run(ctx); err != nil {
-		return fmt.Errorf("app: worker: %w", err)
+	return g, nil
+}
+
+// run publishes by the first generation, and by that of each change of the configuration, until
+// ctx ends. The generation before fetches nothing from then on and ends its calls in flight.
+func (w *workerProcess) run(ctx context.Context, current *generation, changes <-chan *config.Config, seen *watched) error {
+	var replaced sync.WaitGroup
+	defer replaced.Wait()
+	for {
+		running, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() {
+			defer cancel()
+			err := current.publisher.Run(running)
+			if err != nil {
+				err = fmt.Errorf("app: worker: %w", err)
+			}
+			ended <- errors.Join(err, current.stop.run())
+		}()
+		w.counted.Watch(current.publisher)
+		seen.ready.made(current.publisher)
+		var next *generation
+		for next == nil {
+			select {
+			case err := <-ended:
+				return err
+			case cfg := <-changes:
+				var err error
+				if next, err = w.build(ctx, cfg); err != nil {
+					next = nil
+					seen.changed(err)
+				}
+			}
+		}
+		cancel()
+		replaced.Go(func() {
+			if err := <-ended; err != nil {
+				w.log.ErrorContext(ctx, "what published by the configuration before did not end in order", "error", err)
+			}
+		})
+		current = next
 	}
-	log.InfoContext(ctx, "worker stopped")
-	return nil
 }
 
 // returnMemory returns to the system, once, what a start leaves behind. Its garbage would

@@ -73,6 +73,13 @@ func (c *Config) Redactor() *secret.Redactor {
 	return c.redactor
 }
 
+// ShareRedactor makes the Redactor that of the configuration before, which takes the secrets of
+// both out.
+func (c *Config) ShareRedactor(before *Config) {
+	c.redactor = before.Redactor()
+	c.redactor.Replace(append(before.Secrets(), c.Secrets()...)...)
+}
+
 // Secrets returns the secrets of the configuration that are in use, to remove them from texts; see package secret. The tokens of files are not among it.
 func (c *Config) Secrets() []string {
 	var out []string

@@ -48,6 +48,9 @@ type Report struct {
 	// RedisWarning is what endangers the jobs in Redis: it may drop keys, or has done so. It does
 	// not make the worker unready.
 	RedisWarning string `json:"redis_warning,omitempty"`
+	// ConfigWarning says that the destinations file was changed and could not be taken up. It does not
+	// make the worker unready.
+	ConfigWarning string `json:"config_warning,omitempty"`
 	// Destinations that the worker serves.
 	Destinations []Destination `json:"destinations"`
 }

@@ -95,6 +95,16 @@ func (r *Redactor) Add(source string, secrets ...string) {
 	}
 }
 
+// Replace makes r take out these secrets in place of those of New; those of Add stay.
+func (r *Redactor) Replace(secrets ...string) {
+	for {
+		was := r.known.Load()
+		if r.known.CompareAndSwap(was, newKnown(slices.DeleteFunc(secrets, func(s string) bool { return s == "" }), was.added)) {
+			return
+		}
+	}
+}
+
 // With returns a Redactor that also takes out secrets of a moment, such as the token of
 // one call. It costs nothing until it meets a text, and for secrets that r knows nothing at all.
 func (r *Redactor) With(secrets ...string) *Redactor {
