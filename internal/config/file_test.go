@@ -139,8 +139,8 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestGeneratedSchema fails when a setting changed and the schema was not generated again.
-func TestGeneratedSchema(t *testing.T) {
+// TestGeneratedFileSchema fails when a setting changed and the schema was not generated again.
+func TestGeneratedFileSchema(t *testing.T) {
 	comments := readComments(t)
 	properties, breaker := map[string]any{}, map[string]any{}
 	for _, v := range table() {
