@@ -54,7 +54,7 @@ func WithNamespace(name string) ClientOption {
 // WithDestinations adds known destinations to those that workers have registered in Redis.
 // NewClient refuses invalid names.
 func WithDestinations(names ...string) ClientOption {
-	return func(c *Client) { c.known.add(names...) }
+	return func(c *Client) { c.known.configure(append(c.known.configured, names...)) }
 }
 
 // WithCheck adds to the validation of specs: f returns their problems, for instance a key that a

@@ -88,23 +88,58 @@ func (c *Client) publish(ctx context.Context, queue string) error {
 
 // destinationCache caches the known destinations.
 type destinationCache struct {
-	mu     sync.Mutex
-	names  map[string]bool
-	warned map[string]bool
+	mu         sync.Mutex
+	configured []string        // by WithDestinations or SetDestinations
+	names      map[string]bool // those, and what Redis had when the list was read
+	warned     map[string]bool
 
 	reading chan struct{} // full while the list is read
 	readAt  time.Time     // guarded by reading
 }
 
-func (d *destinationCache) add(names ...string) {
+// configure replaces the configured destinations.
+func (d *destinationCache) configure(names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.names == nil {
 		d.names = map[string]bool{}
 	}
+	for _, n := range d.configured {
+		delete(d.names, n) // if Redis has it, the next reading adds it
+	}
+	d.configured = names
 	for _, n := range names {
 		d.names[n] = true
 	}
+}
+
+// read replaces what Redis had.
+func (d *destinationCache) read(stored map[string]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.names = map[string]bool{}
+	for _, n := range d.configured {
+		d.names[n] = true
+	}
+	for n := range stored {
+		d.names[n] = true
+	}
+}
+
+// SetDestinations replaces the destinations of WithDestinations. It changes nothing if a name is not
+// valid; the error matches ErrInvalid.
+func (c *Client) SetDestinations(names ...string) error {
+	var errs fieldErrors
+	for _, name := range names {
+		if !ValidDestination(name) {
+			errs.add("destinations", destinationRule, clip(name))
+		}
+	}
+	if err := errs.err(); err != nil {
+		return err
+	}
+	c.known.configure(names)
+	return nil
 }
 
 func (d *destinationCache) has(name string) bool {
@@ -168,9 +203,9 @@ func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, er
 	if err != nil {
 		return nil, fmt.Errorf("jobs: read destinations: %w", err)
 	}
+	c.known.read(stored)
 	seen := make(map[string]time.Time, len(stored))
 	for n, text := range stored {
-		c.known.add(n)
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
 			seen[n] = time.UnixMilli(ms).UTC()
 		}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -55,13 +56,16 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 		return fmt.Errorf("app: open Redis: %w", err)
 	}
 	stop.add(closer.Close)
-	client, err := NewClient(rdb, cfg, traced, log)
+	check := &Check{}
+	check.take(cfg)
+	client, err := newClient(rdb, cfg, check, traced, log)
 	if err != nil {
 		return fmt.Errorf("app: api: %w", err)
 	}
 	seen := newRequests(process)
+	file := newDestinationsFile(cfg, seen.registry, log)
 	served, err := APIHandler(ctx, APIOptions{
-		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL,
+		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
 		Metrics: scrapes(seen.registry, log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
@@ -80,7 +84,15 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
 	notify(log, daemon.SdNotifyReady)
-	<-ctx.Done()
+	changes := followFile(ctx, cfg, process.Environ, log, file.changed, &stop)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case next := <-changes:
+			check.take(next)
+			file.changed(client.SetDestinations(destinationNames(next)...))
+		}
+	}
 	notify(log, daemon.SdNotifyStopping)
 	log.Info("api stops")
 	return nil
@@ -97,31 +109,53 @@ func Limits(cfg *config.Config) jobs.Limits {
 
 // NewClient returns a client as cfg has it, whose enqueues are traced if traced is not nil.
 func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, log *slog.Logger) (*jobs.Client, error) {
-	var names []string
+	check := &Check{}
+	check.take(cfg)
+	return newClient(rdb, cfg, check, traced, log)
+}
+
+func destinationNames(cfg *config.Config) (names []string) {
 	for _, d := range cfg.Destinations {
 		names = append(append(names, d.Name), d.AlsoServes...)
 	}
+	return names
+}
+
+func newClient(rdb redis.UniversalClient, cfg *config.Config, check *Check, traced *Tracing, log *slog.Logger) (*jobs.Client, error) {
 	return jobs.NewClient(rdb, append(traced.clientOptions(),
 		jobs.WithNamespace(cfg.RedisNamespace),
 		jobs.WithLimits(Limits(cfg)),
-		jobs.WithDestinations(names...),
-		jobs.WithCheck(CheckOf(cfg)),
+		jobs.WithDestinations(destinationNames(cfg)...),
+		jobs.WithCheck(check.Problems),
 		jobs.WithRetention(cfg.JobRetention),
 		jobs.WithLogger(log),
 	)...)
 }
 
-// CheckOf returns a check of jobs by what HTTP destinations can send and cfg knows of its own.
+// Check checks jobs by what HTTP destinations can send and a configuration knows of its own.
+type Check struct {
+	of atomic.Pointer[map[string]destinationRules]
+}
+
+type destinationRules struct {
+	keys          *regexp.Regexp
+	needsKey      bool
+	timeout       time.Duration
+	rate, keyRate breaker.Rates
+}
+
+// CheckOf returns the problems of jobs by cfg.
 func CheckOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
-	type rules struct {
-		keys          *regexp.Regexp
-		needsKey      bool
-		timeout       time.Duration
-		rate, keyRate breaker.Rates
-	}
-	of := map[string]rules{}
+	c := &Check{}
+	c.take(cfg)
+	return c.Problems
+}
+
+// take checks by cfg from now on.
+func (c *Check) take(cfg *config.Config) {
+	of := map[string]destinationRules{}
 	for _, d := range cfg.Destinations {
-		r := rules{needsKey: strings.Contains(d.URL, keyurl.Place), timeout: d.Timeout}
+		r := destinationRules{needsKey: strings.Contains(d.URL, keyurl.Place), timeout: d.Timeout}
 		if d.KeyPattern != "" {
 			r.keys, _ = keyurl.Pattern(d.KeyPattern) // checked with the configuration
 		}
@@ -130,34 +164,37 @@ func CheckOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
 		}
 		of[d.Name] = r
 	}
-	return func(s *jobs.Spec) []jobs.FieldError {
-		problems := httpjob.Check(s)
-		r, known := of[s.Destination]
-		switch {
-		case !known:
-			return problems
-		case s.Key == "" && r.needsKey:
-			problems = append(problems, jobs.FieldError{Field: "key", Message: "is missing; the URL of destination " + s.Destination + " holds {key}"})
-		case s.Key != "" && r.keys != nil && !r.keys.MatchString(s.Key):
-			problems = append(problems, jobs.FieldError{Field: "key", Message: fmt.Sprintf("%q does not match KEY_PATTERN of destination %s", s.Key, s.Destination)})
-		}
-		if t := time.Duration(s.Request.TimeoutSecs) * time.Second; t > r.timeout {
-			problems = append(problems, jobs.FieldError{Field: "request.timeout_secs", Message: fmt.Sprintf("is more than the timeout of destination %s, %s", s.Destination, r.timeout)})
-		}
-		tooSmall := func(setting string, of breaker.Rates) {
-			if w, never := of.TooSmall(*s.Cost); never {
-				problems = append(problems, jobs.FieldError{Field: "cost", Message: fmt.Sprintf(
-					"%d is above the window %s of %s of destination %s: the job can never run; split it, or raise the window's burst", *s.Cost, w, setting, s.Destination)})
-			}
-		}
-		if s.Cost != nil {
-			tooSmall("RATE", r.rate)
-			if s.Key != "" {
-				tooSmall("KEY_RATE", r.keyRate)
-			}
-		}
+	c.of.Store(&of)
+}
+
+// Problems returns what is wrong with a job.
+func (c *Check) Problems(s *jobs.Spec) []jobs.FieldError {
+	problems := httpjob.Check(s)
+	r, known := (*c.of.Load())[s.Destination]
+	switch {
+	case !known:
 		return problems
+	case s.Key == "" && r.needsKey:
+		problems = append(problems, jobs.FieldError{Field: "key", Message: "is missing; the URL of destination " + s.Destination + " holds {key}"})
+	case s.Key != "" && r.keys != nil && !r.keys.MatchString(s.Key):
+		problems = append(problems, jobs.FieldError{Field: "key", Message: fmt.Sprintf("%q does not match KEY_PATTERN of destination %s", s.Key, s.Destination)})
 	}
+	if t := time.Duration(s.Request.TimeoutSecs) * time.Second; t > r.timeout {
+		problems = append(problems, jobs.FieldError{Field: "request.timeout_secs", Message: fmt.Sprintf("is more than the timeout of destination %s, %s", s.Destination, r.timeout)})
+	}
+	tooSmall := func(setting string, of breaker.Rates) {
+		if w, never := of.TooSmall(*s.Cost); never {
+			problems = append(problems, jobs.FieldError{Field: "cost", Message: fmt.Sprintf(
+				"%d is above the window %s of %s of destination %s: the job can never run; split it, or raise the window's burst", *s.Cost, w, setting, s.Destination)})
+		}
+	}
+	if s.Cost != nil {
+		tooSmall("RATE", r.rate)
+		if s.Key != "" {
+			tooSmall("KEY_RATE", r.keyRate)
+		}
+	}
+	return problems
 }
 
 // openTokens reads the file of tokens; nil if there is none.
@@ -191,6 +228,8 @@ type APIOptions struct {
 	Tokens *access.Tokens
 	// PublicURL is PUBLIC_URL.
 	PublicURL string
+	// Warning returns what /readyz warns of; nil: of nothing.
+	Warning func() string
 	// Metrics answers /metrics; nil: there are none.
 	Metrics http.Handler
 	// Version of the build.
@@ -232,7 +271,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 		return nil, fmt.Errorf("app: api: %w", err)
 	}
 	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Logger: o.Logger, Cache: cache})
-	health := &apiHealth{rdb: o.Redis}
+	health := &apiHealth{rdb: o.Redis, warning: o.Warning}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
 	mux.Handle("GET /openapi.json", guard.Public(rest))
@@ -266,7 +305,8 @@ func awaitRights(ctx context.Context, rdb redis.UniversalClient, namespace strin
 
 // apiHealth answers orchestrators.
 type apiHealth struct {
-	rdb redis.UniversalClient
+	rdb     redis.UniversalClient
+	warning func() string // may be nil
 
 	mu      sync.Mutex // held while Redis is asked; waiting calls share the answer
 	problem error
@@ -293,7 +333,13 @@ func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, `{"status":"not ready","reason":"Redis does not answer","redis":"does not answer","destinations":[]}`)
 		return
 	}
-	fmt.Fprintln(w, `{"status":"ready","redis":"ok","destinations":[]}`)
+	var warning string
+	if h.warning != nil {
+		if text := h.warning(); text != "" {
+			warning = fmt.Sprintf(`"config_warning":%q,`, text)
+		}
+	}
+	fmt.Fprintln(w, `{"status":"ready","redis":"ok",`+warning+`"destinations":[]}`)
 }
 
 func (h *apiHealth) ask(ctx context.Context) error {

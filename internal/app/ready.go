@@ -23,7 +23,7 @@ type readiness struct {
 	ns       store.Namespace
 	worker   *publisher.Publisher // nil before it was made
 	stopping bool
-	file     error // why the destinations file was not taken up
+	file     *destinationsFile
 }
 
 func (r *readiness) opened(rdb redis.UniversalClient, namespace string) {
@@ -44,23 +44,13 @@ func (r *readiness) stops() {
 	r.stopping = true
 }
 
-func (r *readiness) changed(problem error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.file = problem
-}
-
 // report answers /readyz, which takes no token: it names no address and no person. An OPEN breaker or a
 // paused destination is no reason not to be ready: the worker does what it should.
 func (r *readiness) report(ctx context.Context) health.Report {
 	r.mu.Lock()
-	rdb, ns, worker, stopping, file := r.rdb, r.ns, r.worker, r.stopping, r.file
+	rdb, ns, worker, stopping := r.rdb, r.ns, r.worker, r.stopping
 	r.mu.Unlock()
-	out := health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{}}
-	if file != nil {
-		// The worker stays ready: it publishes by the settings before.
-		out.ConfigWarning = "the destinations file could not be taken up; see the log, or tidegate config check"
-	}
+	out := health.Report{Status: health.Ready, Redis: "ok", ConfigWarning: r.file.warning(), Destinations: []health.Destination{}}
 	unready := func(reason string) {
 		out.Status = health.NotReady
 		if out.Reason == "" {

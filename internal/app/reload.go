@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidegate/tidegate/internal/config"
 )
@@ -16,9 +19,58 @@ import (
 // the swap of a symbolic link by which the kubelet updates a ConfigMap.
 const fileEvery = time.Second
 
+// destinationsFile is what came of the latest change of the destinations file.
+type destinationsFile struct {
+	log   *slog.Logger
+	valid prometheus.Gauge
+
+	mu      sync.Mutex
+	problem error
+}
+
+// newDestinationsFile counts nothing if cfg has no file.
+func newDestinationsFile(cfg *config.Config, registry *prometheus.Registry, log *slog.Logger) *destinationsFile {
+	f := &destinationsFile{log: log, valid: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tidegate_destinations_file_valid",
+		Help: "0 while the destinations file cannot be taken up as it is: the settings before hold.",
+	})}
+	f.valid.Set(1)
+	if cfg.DestinationsFile != "" {
+		registry.MustRegister(f.valid)
+	}
+	return f
+}
+
+// changed takes what is wrong with the file, which is shown until it is right; nil if it was taken up.
+func (f *destinationsFile) changed(problem error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problem = problem
+	if problem != nil {
+		f.valid.Set(0)
+		f.log.Error("the destinations file cannot be taken up; the settings before hold", "error", problem)
+		return
+	}
+	f.valid.Set(1)
+	f.log.Info("the destinations file was taken up")
+}
+
+// warning is for those who may not know details: "" if there is none.
+func (f *destinationsFile) warning() string {
+	if f == nil {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem == nil {
+		return ""
+	}
+	return "the destinations file cannot be taken up, and the settings before hold; see the log, or tidegate config check"
+}
+
 // followFile sends the configuration after each change of the destinations file that is valid,
-// until stop is run. changed gets what is wrong with the others, and nil for one that is sent.
-// Without a file it returns nil.
+// until stop is run. changed gets what is wrong with the others, and nil for one that is like the last
+// one sent. Without a file it returns nil.
 func followFile(ctx context.Context, cfg *config.Config, environ []string, log *slog.Logger, changed func(error), stop *teardown) <-chan *config.Config {
 	path := cfg.DestinationsFile
 	if path == "" {
@@ -64,7 +116,6 @@ func followFile(ctx context.Context, cfg *config.Config, environ []string, log *
 			select {
 			case out <- next:
 				cfg, wrong = next, false
-				changed(nil)
 			case <-ctx.Done():
 				return
 			}

@@ -27,20 +27,14 @@ type watched struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	ready    readiness
-	// fileValid is 0 while what the destinations file holds could not be taken up.
-	fileValid prometheus.Gauge
+	file     *destinationsFile
 }
 
 // newWatched serves health and metrics, if cfg wants that, until stop is run.
 func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *teardown) (*watched, error) {
-	w := &watched{log: log, registry: newRegistry(), fileValid: prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "tidegate_destinations_file_valid",
-		Help: "0 while the destinations file, as it is, could not be taken up: jobs are published by the settings before.",
-	})}
-	if cfg.DestinationsFile != "" {
-		w.registry.MustRegister(w.fileValid)
-		w.fileValid.Set(1)
-	}
+	w := &watched{log: log, registry: newRegistry()}
+	w.file = newDestinationsFile(cfg, w.registry, log)
+	w.ready.file = w.file
 	if cfg.OpsAddr == "" {
 		return w, nil
 	}
@@ -115,22 +109,6 @@ func (w *watched) follow(ctx context.Context, started <-chan struct{}, stop *tea
 		<-done
 		return nil
 	})
-}
-
-// changed takes what came of a change of the destinations file: nil, or what is wrong with it, which
-// is shown until the file is right.
-func (w *watched) changed(problem error) {
-	valid := 1.0
-	if problem != nil {
-		valid = 0
-	}
-	w.fileValid.Set(valid)
-	w.ready.changed(problem)
-	if problem == nil {
-		w.log.Info("the destinations file has changed; jobs are published by its new settings")
-		return
-	}
-	w.log.Error("the destinations file has changed and is not right; jobs are published by the settings before", "error", problem)
 }
 
 // notify notifies systemd, if that asks for it; see sd_notify(3).
