@@ -84,7 +84,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
 	notify(log, daemon.SdNotifyReady)
-	changes := followFile(ctx, cfg, process.Environ, log, file.changed, &stop)
+	changes := followFile(ctx, cfg, config.LoadForAPI, process.Environ, log, file.changed, &stop)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():

@@ -68,10 +68,12 @@ func (f *destinationsFile) warning() string {
 	return "the destinations file cannot be taken up, and the settings before hold; see the log, or tidegate config check"
 }
 
+type loadConfig func(environ []string) (*config.Config, []config.Warning, error)
+
 // followFile sends the configuration after each change of the destinations file that is valid,
 // until stop is run. changed gets what is wrong with the others, and nil for one that is like the last
 // one sent. Without a file it returns nil.
-func followFile(ctx context.Context, cfg *config.Config, environ []string, log *slog.Logger, changed func(error), stop *teardown) <-chan *config.Config {
+func followFile(ctx context.Context, cfg *config.Config, load loadConfig, environ []string, log *slog.Logger, changed func(error), stop *teardown) <-chan *config.Config {
 	path := cfg.DestinationsFile
 	if path == "" {
 		return nil
@@ -93,7 +95,7 @@ func followFile(ctx context.Context, cfg *config.Config, environ []string, log *
 				continue
 			}
 			last = hash
-			next, warnings, err := config.Load(environ)
+			next, warnings, err := load(environ)
 			if err == nil {
 				err = next.RequireDestinations()
 			}

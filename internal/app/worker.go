@@ -106,7 +106,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	seen.follow(ctx, first.publisher.Started(), &stop)
 	stop.background(ctx, func(ctx context.Context) { returnMemory(ctx, first.publisher.Started()) })
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
-	changes := followFile(ctx, cfg, process.Environ, log, seen.file.changed, &stop)
+	changes := followFile(ctx, cfg, config.Load, process.Environ, log, seen.file.changed, &stop)
 	if err := w.run(ctx, first, changes, seen); err != nil {
 		return err
 	}

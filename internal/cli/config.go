@@ -9,7 +9,32 @@ import (
 )
 
 type configCmds struct {
-	Check configCheckCmd `cmd:"" help:"Print the effective configuration, or all that is wrong with it."`
+	Check   configCheckCmd   `cmd:"" help:"Print the effective configuration, or all that is wrong with it."`
+	Schema  configSchemaCmd  `cmd:"" help:"Print the JSON Schema of the destinations file, for editors."`
+	Convert configConvertCmd `cmd:"" help:"Print the destinations of variables as a destinations file."`
+}
+
+type configSchemaCmd struct{}
+
+// Run prints the schema.
+func (c *configSchemaCmd) Run(p *Process) error { return p.write(config.Schema) }
+
+type configConvertCmd struct{}
+
+// Run prints the file.
+func (c *configConvertCmd) Run(p *Process) error {
+	cfg, err := p.loadWarning(func(config.Warning) bool { return true })
+	if err != nil {
+		return err
+	}
+	if err := cfg.RequireDestinations(); err != nil {
+		return err
+	}
+	out, err := cfg.Convert()
+	if err != nil {
+		return err
+	}
+	return p.write(out)
 }
 
 type configCheckCmd struct{ outputFlag }

@@ -27,7 +27,11 @@ func (c *apiCmd) Run(ctx context.Context, p *Process) error {
 func (p *Process) serve(ctx context.Context, needsDestinations bool,
 	run func(context.Context, *config.Config, *slog.Logger, app.Process) error,
 ) error {
-	cfg, warnings, err := config.Load(p.Environ)
+	load := config.Load
+	if !needsDestinations {
+		load = config.LoadForAPI
+	}
+	cfg, warnings, err := load(p.Environ)
 	if err != nil {
 		for _, w := range warnings {
 			p.warn(w.String())

@@ -9,9 +9,17 @@ import (
 // On error the Config is nil and the error is [Errors] with everything that is
 // wrong. The warnings are useful either way. No destinations are no error here:
 // see [Config.RequireDestinations].
-func Load(environ []string) (*Config, []Warning, error) {
+func Load(environ []string) (*Config, []Warning, error) { return loadWith(environ, nil) }
+
+// LoadForAPI is Load for a process that publishes nothing: of the destinations file it takes what
+// jobs are checked by, and needs none of the secrets and files that are named there.
+func LoadForAPI(environ []string) (*Config, []Warning, error) {
+	return loadWith(environ, []string{"PRESET", "URL", "KEY_PATTERN", "TIMEOUT", "RATE", "BURST", "KEY_RATE", "CIRCUIT_BREAKER_ENABLED"})
+}
+
+func loadWith(environ, ofFile []string) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
-	l.readFile()
+	l.readFile(ofFile)
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()
 	applied := l.applyPresets(blocks)

@@ -39,18 +39,20 @@ type place struct {
 type destinationsFile struct {
 	env    *environment
 	found  *findings
-	name   string // without its folder
+	name   string   // without its folder
+	only   []string // settings that are taken; nil: all
 	places map[string]place
 	blocks map[int]place // of the destinations that no variable numbers
 }
 
-// readFile adds what DESTINATIONS_FILE holds to the variables, which win over it.
-func (l *loader) readFile() {
+// readFile adds what DESTINATIONS_FILE holds to the variables, which win over it; with only, these
+// settings of it.
+func (l *loader) readFile(only []string) {
 	name := strings.TrimSpace(l.env.values[fileVariable])
 	if name == "" {
 		return
 	}
-	f := &destinationsFile{env: l.env, found: &l.found, name: filepath.Base(name), places: map[string]place{}, blocks: map[int]place{}}
+	f := &destinationsFile{env: l.env, found: &l.found, name: filepath.Base(name), only: only, places: map[string]place{}, blocks: map[int]place{}}
 	l.env.yaml, l.found.yaml = f, f
 	content, _, err := text.ReadFile(name, maxDestinationsFile)
 	var large *text.TooLargeError
@@ -161,6 +163,7 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 			out = append(out, f.settings(value, at.path, prefix+key.Value+"_")...)
 		case form == "" || key.Value != strings.ToLower(key.Value):
 			f.unknown(key, at.path, blockSettings())
+		case f.only != nil && !slices.Contains(f.only, name):
 		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
 			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")
 		default:

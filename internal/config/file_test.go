@@ -203,3 +203,18 @@ func TestGeneratedFileSchema(t *testing.T) {
 		t.Errorf("the schema is stale; run: go generate ./internal/config\n%s", diff)
 	}
 }
+
+// A process that publishes nothing needs no secret of the file.
+func TestLoadForAPI(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "d.yaml")
+	if err := os.WriteFile(name, []byte("destinations:\n  a: {url: 'https://{key}.example.com/', key_pattern: '[a-z]', token_env: NONE, answers_file: /none, oauth_token_url: https://a.example.com, rate: 5/1s}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := LoadForAPI([]string{"DESTINATIONS_FILE=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cfg.Destinations[0]; d.KeyPattern != "[a-z]" || d.Rate.String() != "5/1s" || d.OAuthTokenURL != "" {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,6 +1,6 @@
 {{/* What a schema cannot say, with what to do. */}}
 {{- define "tidegate.checks" -}}
-{{- if not .Values.destinations -}}
+{{- if not (or .Values.destinations .Values.destinationsFile) -}}
 {{- fail "destinations: at least one is needed, such as --set 'destinations[0].name=shop,destinations[0].url=https://api.example.com/v1/posts'" -}}
 {{- end -}}
 {{- $names := list -}}

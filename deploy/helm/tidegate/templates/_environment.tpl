@@ -19,6 +19,9 @@
 
 {{/* What is no secret: the data of the ConfigMap. */}}
 {{- define "tidegate.configData" -}}
+{{- if .Values.destinationsFile }}
+DESTINATIONS_FILE: /etc/tidegate/destinations/destinations.yaml
+{{- end }}
 {{- if and .Values.redis.url (not .Values.redis.secret.name) }}
 REDIS_URL: {{ .Values.redis.url | quote }}
 {{- end }}
@@ -39,6 +42,9 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 they are there. Their URLs may be secrets to who reads it; a name is not taken without one, so
 it gets one that leads nowhere (RFC 6761). */}}
 {{- define "tidegate.apiConfigData" -}}
+{{- if .Values.destinationsFile }}
+DESTINATIONS_FILE: /etc/tidegate/destinations/destinations.yaml
+{{- end }}
 {{- if and .Values.redis.url (not .Values.redis.secret.name) }}
 REDIS_URL: {{ .Values.redis.url | quote }}
 {{- end }}
@@ -129,8 +135,26 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- end }}
 {{- end -}}
 
+{{/* The destinations file, of workers and API. */}}
+{{- define "tidegate.fileVolume" -}}
+{{- if .Values.destinationsFile }}
+- name: destinations
+  configMap:
+    name: {{ include "tidegate.fullname" . }}-destinations
+{{- end }}
+{{- end -}}
+
+{{- define "tidegate.fileVolumeMount" -}}
+{{- if .Values.destinationsFile }}
+- name: destinations
+  mountPath: /etc/tidegate/destinations
+  readOnly: true
+{{- end }}
+{{- end -}}
+
 {{- define "tidegate.volumes" -}}
 {{- include "tidegate.redisVolume" . }}
+{{- include "tidegate.fileVolume" . }}
 {{- range $i, $d := .Values.destinations }}
 {{- with $d.authTokens }}
 - name: tokens-{{ $i }}
@@ -160,6 +184,7 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 
 {{- define "tidegate.volumeMounts" -}}
 {{- include "tidegate.redisVolumeMount" . }}
+{{- include "tidegate.fileVolumeMount" . }}
 {{- range $i, $d := .Values.destinations }}
 {{- if $d.authTokens }}
 - name: tokens-{{ $i }}
