@@ -14,7 +14,7 @@ func Load(environ []string) (*Config, []Warning, error) { return loadWith(enviro
 // LoadForAPI is Load for a process that publishes nothing: of the destinations file it takes what
 // jobs are checked by, and needs none of the secrets and files that are named there.
 func LoadForAPI(environ []string) (*Config, []Warning, error) {
-	return loadWith(environ, []string{"PRESET", "URL", "KEY_PATTERN", "TIMEOUT", "RATE", "BURST", "KEY_RATE", "CIRCUIT_BREAKER_ENABLED"})
+	return loadWith(environ, []string{"PRESET", "URL", "ALSO_SERVES", "KEY_PATTERN", "TIMEOUT", "RATE", "BURST", "KEY_RATE", "CIRCUIT_BREAKER_ENABLED"})
 }
 
 func loadWith(environ, ofFile []string) (*Config, []Warning, error) {

@@ -83,7 +83,8 @@ type Redis struct {
 
 // File is where destinations may be configured beside variables.
 type File struct {
-	// YAML file with destinations by name; see docs/destinations.md. Variables win over it.
+	// YAML file with destinations by name, taken up while processes run. Variables win over it. See
+	// docs/configuration.md.
 	DestinationsFile string `env:"DESTINATIONS_FILE" example:"/etc/tidegate/destinations.yaml"`
 }
 
