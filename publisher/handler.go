@@ -93,6 +93,8 @@ type settings struct {
 	breaker     breaker.Options
 	retention   time.Duration // 0: the publisher's
 	kept        int           // bytes of a response's body
+	// retry is of jobs that have none; nil: none.
+	retry *jobs.RetryPolicy
 	// refusedAlone is how often a job may be refused alone; 0: without a limit.
 	refusedAlone int
 	keyBy        func(*jobs.Job) (string, error) // nil: the job's key
@@ -146,6 +148,15 @@ func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept =
 // others, until the job fails. Such a refusal does not count for the circuit breaker, and the job waits
 // alone. Default 10; 0: it never fails; not negative.
 func MaxRefusedAlone(n int) HandleOption { return func(s *settings) { s.refusedAlone = n } }
+
+// Retry is the policy of jobs that have none; see jobs.Retry. The zero policy: they are called once.
+func Retry(p jobs.RetryPolicy) HandleOption {
+	return func(s *settings) {
+		if s.retry = nil; p.MaxRetries > 0 {
+			s.retry = jobs.New("", nil, jobs.Retry(p)).Retry // with its defaults
+		}
+	}
+}
 
 // KeyBy sets the key under which the circuit breaker and its limits hold a job, in place of the job's key:
 // KeyRate and KeyConcurrency, the breaker of the key, and blame. What a key cannot have is replaced; see

@@ -97,7 +97,7 @@ func (d *decider) afterReschedule(e *ending, o *store.Outcome) {
 }
 
 func (d *decider) afterFailure(e *ending, o *store.Outcome) {
-	policy := e.job.Retry
+	policy := cmp.Or(e.job.Retry, d.s.retry)
 	if !policy.Retries(e.job.Attempt, e.r.trigger) {
 		o.Kind = store.KindFail
 		e.event.Exhausted = policy != nil && e.job.Attempt >= policy.MaxRetries

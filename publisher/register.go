@@ -174,6 +174,7 @@ func (s settings) compared() map[string]string {
 			max(0, cmp.Or(b.CooldownJitter, breaker.DefaultCooldownJitter)), cmp.Or(b.MaxCooldown, breaker.DefaultMaxCooldown)),
 		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s if not set
 		"learn":           fmt.Sprint(!b.NoLearning),
+		"retry":           fmt.Sprint(s.retry),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
 		"also serves":     fmt.Sprint(s.alsoServes),
 	}

@@ -105,6 +105,9 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	counting.run(ctx, &stop)
 	seen.follow(ctx, first.publisher.Started(), &stop)
 	stop.background(ctx, func(ctx context.Context) { returnMemory(ctx, first.publisher.Started()) })
+	if names := cfg.WithoutRetry(); len(names) > 0 {
+		log.InfoContext(ctx, "jobs without a retry policy are called once: a failure of the API fails them; set RETRY of their destinations, to none if that is meant", "destinations", names)
+	}
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
 	changes := followFile(ctx, cfg, config.Load, process.Environ, log, seen.file.changed, &stop)
 	if err := w.run(ctx, first, changes, seen); err != nil {
@@ -321,6 +324,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
 			publisher.MaxRefusedAlone(d.MaxRefusedAlone),
+			publisher.Retry(d.Retry),
 			publisher.Breaker(breakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
 			publisher.AlsoServes(d.AlsoServes...),

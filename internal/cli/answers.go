@@ -112,7 +112,7 @@ var outcomeWords = map[string][3]string{
 	publisher.OutcomeUnauthorized: {"unauthorized", "waits for new credentials, which costs no attempt", "opens at once with cause credentials"},
 	publisher.OutcomeRescheduled:  {"reschedule", "is rescheduled, which costs no retry", "counts no refusal"},
 	publisher.OutcomePermanent:    {"fail", "fails at once", "counts no refusal"},
-	publisher.OutcomeFailure:      {"retry", "is retried if its retry policy says so, else it fails", "counts no refusal"},
+	publisher.OutcomeFailure:      {"retry", "fails: no retry policy, unless it has its own", "counts no refusal"},
 }
 
 // describe words what an answer of a destination comes to.
@@ -146,6 +146,10 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 		doc.Scope = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}[got.Scope]
 	case publisher.OutcomeRescheduled:
 		doc.Wait = time.Until(got.AvailableAt).Round(time.Second).Seconds()
+	case publisher.OutcomeFailure:
+		if n := d.Retry.MaxRetries; n > 0 {
+			doc.Job = fmt.Sprintf("is retried, up to %d times unless its own policy says otherwise", n)
+		}
 	}
 	if !d.Breaker.Enabled {
 		doc.Breaker = "is off (CIRCUIT_BREAKER_ENABLED)"

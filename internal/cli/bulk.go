@@ -40,9 +40,10 @@ type bulkResult struct {
 type bulk struct {
 	client      *jobs.Client
 	maxPayload  int
-	destination string // of lines that name none
-	batch       string // of lines that name none
-	size        int64  // of the file in bytes, 0 if unknown
+	destination string            // of lines that name none
+	retry       *jobs.RetryPolicy // likewise
+	batch       string            // of lines that name none
+	size        int64             // of the file in bytes, 0 if unknown
 	progress    *bar
 
 	result       bulkResult
@@ -132,7 +133,9 @@ func (b *bulk) read(ctx context.Context, in io.Reader, out chan<- []bulkLine) er
 			line.wrong = fmt.Errorf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", b.maxPayload+lineSlack, b.maxPayload)
 		case len(text) > 0:
 			line.spec = &jobs.Spec{Destination: b.destination, Batch: b.batch}
-			line.wrong = jobjson.Parse(bytes.Clone(text), line.spec)
+			if line.wrong = jobjson.Parse(bytes.Clone(text), line.spec); line.spec.Retry == nil {
+				line.spec.Retry = b.retry
+			}
 		}
 		if !failed {
 			part = append(part, line)

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/text"
@@ -47,6 +48,9 @@ func (c *configCheckCmd) Run(p *Process) error {
 	}
 	if len(cfg.Destinations) == 0 {
 		p.warn("no destination is configured, and a worker needs one; set DESTINATION_0_NAME and DESTINATION_0_URL")
+	}
+	if names := cfg.WithoutRetry(); len(names) > 0 {
+		p.warn(fmt.Sprintf("jobs of %s without a retry policy are called once: a failure of the API fails them; set DESTINATION_<i>_RETRY, to none if that is meant", strings.Join(names, ", ")))
 	}
 	if c.json() {
 		return p.printJSON(cfg.Document())

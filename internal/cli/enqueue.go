@@ -10,7 +10,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -127,7 +126,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		spec.Payload = c.rawPayload(payload)
 	}
 	if c.CallTimeout != "" {
-		spec.Request.TimeoutSecs, err = wholeSeconds(c.CallTimeout)
+		spec.Request.TimeoutSecs, err = config.WholeSeconds(c.CallTimeout)
 		if err == nil && spec.Request.TimeoutSecs == 0 {
 			err = errors.New("must be 1s or more")
 		}
@@ -165,7 +164,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		bad("--expires-at", err)
 	}
 	if c.Retry != "" {
-		spec.Retry, err = parseRetry(c.Retry)
+		spec.Retry, err = config.ParseRetry(c.Retry)
 		bad("--retry", err)
 	}
 	var invalid *jobs.ValidationError
@@ -214,73 +213,14 @@ func fileError(err error) error {
 	return fmt.Errorf("cannot be read: %w", err)
 }
 
-// retryFields are the fields of a policy in JSON, by their names in the flag.
-var retryFields = map[string]string{
-	"max": "max_retries", "initial": "initial_delay_secs", "multiplier": "backoff_multiplier", "max-delay": "max_delay_secs", "on": "retry_on",
-}
-
-// parseRetry reads the flag's form of a retry policy. The policy's own bounds are
-// checked with the job.
-func parseRetry(s string) (*jobs.RetryPolicy, error) {
-	const form = "write it like max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure"
-	fields := map[string]any{}
-	for part := range strings.SplitSeq(s, ",") {
-		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
-		if !found || value == "" {
-			return nil, fmt.Errorf("%q is not of the form name=value; %s", clip(part, 40), form)
-		}
-		field := retryFields[name]
-		if field == "" {
-			return nil, fmt.Errorf("%q is not known; %s", clip(name, 40), form)
-		}
-		if fields[field] != nil {
-			return nil, fmt.Errorf("%s is given twice", clip(name, 40))
-		}
-		var err error
-		switch name {
-		case "max":
-			fields[field], err = strconv.Atoi(value)
-		case "multiplier":
-			fields[field], err = strconv.ParseFloat(value, 64)
-		case "on":
-			fields[field] = strings.Split(value, "+")
-		default:
-			fields[field], err = wholeSeconds(value)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s=%s cannot be read; %s", name, clip(value, 40), form)
-		}
-	}
-	if fields["max_retries"] == nil {
-		return nil, errors.New("max is missing: how often to call again; " + form)
-	}
-	document, err := json.Marshal(fields)
-	if err != nil { // a multiplier such as NaN
-		return nil, fmt.Errorf("multiplier cannot be read; %s", form)
-	}
-	policy := &jobs.RetryPolicy{}
-	if err := json.Unmarshal(document, policy); err != nil {
-		return nil, err
-	}
-	return policy, nil
-}
-
-func wholeSeconds(s string) (int, error) {
-	d, err := config.ParseDuration(s)
-	if err == nil && d%time.Second != 0 {
-		err = errors.New("is not whole seconds")
-	}
-	return int(d / time.Second), err
-}
-
 // Validate checks flags that do not go together.
 func (c *enqueueCmd) Validate() (err error) {
 	if c.patience, err = c.longest(); err != nil || c.File == "" {
 		return err
 	}
-	alone := enqueueCmd{File: c.File, Destination: c.Destination, Batch: c.Batch, Payload: "{}", outputFlag: c.outputFlag}
+	alone := enqueueCmd{File: c.File, Destination: c.Destination, Batch: c.Batch, Retry: c.Retry, Payload: "{}", outputFlag: c.outputFlag}
 	if !reflect.DeepEqual(*c, alone) {
-		return inputErrorf("with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines")
+		return inputErrorf("with --file only --destination, --batch and --retry may be given, as the defaults of lines that name none; put the rest into the lines")
 	}
 	if c.Batch != "" {
 		if err := checkBatch(c.Batch); err != nil {
@@ -295,6 +235,12 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	cfg, err := p.loadConfig()
 	if err != nil {
 		return err
+	}
+	var policy *jobs.RetryPolicy
+	if c.Retry != "" {
+		if policy, err = config.ParseRetry(c.Retry); err != nil {
+			return inputErrorf("--retry: %w", err)
+		}
 	}
 	in, size := p.Stdin, int64(0)
 	if c.File != "-" {
@@ -319,7 +265,7 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	defer s.close()
 
 	started := time.Now()
-	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, size: size, progress: p.newBar("enqueueing")}
+	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, retry: policy, size: size, progress: p.newBar("enqueueing")}
 	err = b.run(ctx, in)
 	b.progress.end()
 	for _, destination := range slices.Sorted(maps.Keys(b.destinations)) {

@@ -53,6 +53,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	l.checkOAuth(*d, prefix, cfg.Credentials.Key)
 	l.checkRequests(*d, prefix)
 	l.checkRate(d, prefix)
+	l.checkRetry(d, prefix, cfg.Retry)
 	l.checkCallback(*d, prefix)
 	for _, status := range d.PermanentStatus {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {

@@ -30,6 +30,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // kind is how values are read, checked, described and printed.
@@ -100,7 +101,8 @@ var byType = map[reflect.Type]kind{
 		read: readNames, takes: "use names of destinations, separated by commas",
 		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Names), ",") },
 	},
-	reflect.TypeFor[breaker.Rates](): {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
+	reflect.TypeFor[jobs.RetryPolicy](): {read: readRetry, takes: "use max=3,initial=5s and the like, or none", print: printRetry},
+	reflect.TypeFor[breaker.Rates]():    {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
 	reflect.TypeFor[Burst](): {read: readBurst, takes: "use off or failed jobs in a time from 1s to 24h, such as 50/5m", print: func(v reflect.Value) string {
 		b := v.Interface().(Burst)
 		return cmp.Or(breaker.Rate{Calls: b.Jobs, Per: b.Within}.String(), off)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Config is the checked configuration of a process, and the one table of its environment
@@ -66,7 +67,7 @@ type Config struct {
 	API API
 
 	env      *environment
-	blocks   []int // numbers of Destinations
+	blocks   []int            // numbers of Destinations
 	redactor *secret.Redactor // of Redactor
 }
 
@@ -177,6 +178,10 @@ type Destination struct {
 	// KEY_RATE and KEY_CONCURRENCY, such as request.path. Its token stays that of its key. See
 	// docs/limits.md.
 	KeyBy string `form:"key expression" env:"KEY_BY" example:"request.path"`
+	// Retry policy of jobs that have none: max=3,initial=5s,multiplier=2,max-delay=5m,on=timeout+failure,
+	// each but max with these defaults; or none: one call, because a call whose response was lost may have
+	// had its effect. The preset's, else none. See docs/concepts.md.
+	Retry jobs.RetryPolicy `env:"RETRY" example:"max=3,initial=5s"`
 	// Refusals of one job, while the API accepts others, after which it fails. 0: it never
 	// fails. See docs/limits.md.
 	MaxRefusedAlone int `env:"MAX_REFUSED_ALONE" envDefault:"10" min:"0"`
