@@ -63,7 +63,7 @@ breaker  counts a success
 `, "")
 	got := decode[triedAnswer](t, runIn(t, env, "", "answers", "test", "-o", "json", "--status", "500", "--body", "oops").ok(t))
 	want := triedAnswer{
-		Destination: "shop", Outcome: "retry", Output: json.RawMessage("null"), Job: "is retried if its retry policy says so, else it fails",
+		Destination: "shop", Outcome: "retry", Output: json.RawMessage("null"), Job: "fails: no retry policy, unless it has its own",
 		Error: "answered 500 Internal Server Error", Breaker: "counts no refusal",
 		Failed: []string{"rule 1, when: column 6: a text or a list has no fields with names"}, // rule 2 asks for the status first,
 	}

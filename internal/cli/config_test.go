@@ -9,7 +9,7 @@ import (
 
 func TestConfigCheck(t *testing.T) {
 	t.Parallel()
-	env := append([]string{"REDIS_URL=redis://:hunter2@127.0.0.1:6380/0", "DESTINATION_0_AUTH_TOKEN=hunter2", "DESTINATION_0_CONCURRENCY=7"}, shop...)
+	env := append([]string{"REDIS_URL=redis://:hunter2@127.0.0.1:6380/0", "DESTINATION_0_AUTH_TOKEN=hunter2", "DESTINATION_0_CONCURRENCY=7", "DESTINATION_0_RETRY=none"}, shop...)
 
 	out := runIn(t, env, "", "config", "check").ok(t)
 	for _, line := range []string{
@@ -59,5 +59,25 @@ func TestWarningsOfOthers(t *testing.T) {
 	}
 	if got := b.run(t, "config", "check"); got.status != 0 || !strings.Contains(got.stderr, odd) || !strings.Contains(got.stderr, long) {
 		t.Errorf("config check: exit status %d, stderr:\n%s", got.status, got.stderr)
+	}
+}
+
+// Who has not decided how failures are retried is told once, by name.
+func TestDestinationsWithoutRetryAreNamed(t *testing.T) {
+	t.Parallel()
+	got := runIn(t, shop, "", "config", "check")
+	const want = "tidegate: warning: jobs of shop without a retry policy are called once: a failure of the API fails them; set DESTINATION_<i>_RETRY, to none if that is meant\n"
+	if got.status != 0 || got.stderr != want {
+		t.Errorf("exit status %d, stderr:\n%s", got.status, got.stderr)
+	}
+	env := append([]string{"DESTINATION_0_RETRY=max=3"}, shop...)
+	if got := runIn(t, env, "", "config", "check"); got.stderr != "" {
+		t.Errorf("stderr:\n%s", got.stderr)
+	}
+	if out := runIn(t, env, "", "config", "convert").ok(t); !strings.HasPrefix(out, "destinations:\n  shop:\n") || !strings.Contains(out, "    retry: max=3\n") {
+		t.Errorf("converted:\n%s", out)
+	}
+	if out := runIn(t, env, "", "config", "schema").ok(t); !strings.Contains(out, `"$schema"`) {
+		t.Error("no schema is printed")
 	}
 }

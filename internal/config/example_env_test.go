@@ -69,7 +69,7 @@ func readExample(t *testing.T, all bool) (environ, names []string) {
 func TestExampleLoadsAsItIs(t *testing.T) {
 	t.Parallel()
 	environ, names := readExample(t, false)
-	if diff := cmp.Diff([]string{"REDIS_URL", "DESTINATION_0_NAME", "DESTINATION_0_URL"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"REDIS_URL", "DESTINATION_0_NAME", "DESTINATION_0_URL", "DESTINATION_0_RETRY"}, names); diff != "" {
 		t.Errorf("active assignments (-want +got):\n%s", diff)
 	}
 	cfg, warnings := load(t, environ...)

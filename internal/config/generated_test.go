@@ -177,7 +177,7 @@ func assignment(v variable) string {
 	if value == "" {
 		value = v.def
 	}
-	if v.required || name == "REDIS_URL" {
+	if v.required || name == "REDIS_URL" || name == "DESTINATION_0_RETRY" {
 		return name + "=" + value
 	}
 	return "#" + name + "=" + value
