@@ -164,7 +164,7 @@ func TestAPITakesUpChangesOfTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

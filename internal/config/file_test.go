@@ -81,7 +81,7 @@ func TestMistakesInFile(t *testing.T) {
 		{"", `DESTINATIONS_FILE: d.yaml: is empty; write defaults and destinations in YAML`},
 		{"destinations: {a: [", `DESTINATIONS_FILE: d.yaml: line 1: `},
 		{"destinations: {}\n---\nx: 1", `holds more than one YAML document`},
-		{"destinatons: {}", `d.yaml:1:1: destinatons: is not a setting; did you mean destinations?`},
+		{"destination: {}", `d.yaml:1:1: destination: is not a setting; did you mean destinations?`},
 		{"destinations: [a]", `d.yaml:1:15: destinations: is not a mapping; write names with their values below it`},
 		{"destinations:\n  a: {url: https://a.example.com/, tmeout: 1s}", `d.yaml:2:36: destinations.a.tmeout: is not a setting; did you mean timeout?`},
 		{"destinations:\n  a: {url: https://a.example.com/, timeout: soon}", `d.yaml:2:36: destinations.a.timeout: "soon" is not a duration`},

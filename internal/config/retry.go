@@ -96,6 +96,7 @@ func printRetry(v reflect.Value) string {
 	if p.MaxRetries == 0 {
 		return noRetry
 	}
+	words := make([]string, len(p.RetryOn))
 	out := fmt.Sprintf("max=%d", p.MaxRetries)
 	if p.InitialDelay > 0 {
 		out += ",initial=" + FormatDuration(p.InitialDelay)
@@ -107,11 +108,10 @@ func printRetry(v reflect.Value) string {
 		out += ",max-delay=" + FormatDuration(p.MaxDelay)
 	}
 	for i, on := range p.RetryOn {
-		sign := "+"
-		if i == 0 {
-			sign = ",on="
-		}
-		out += sign + string(on)
+		words[i] = string(on)
+	}
+	if len(words) > 0 {
+		out += ",on=" + strings.Join(words, "+")
 	}
 	return out
 }
@@ -124,8 +124,7 @@ func (l *loader) checkRetry(d *Destination, prefix string, bounds Retry) {
 	}
 	spec := jobs.New("any", nil, jobs.Retry(d.Retry))
 	err := spec.Validate(jobs.Limits{RetryMaxRetries: bounds.MaxRetriesLimit, RetryMaxDelay: time.Duration(bounds.MaxDelayLimit)})
-	var invalid *jobs.ValidationError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*jobs.ValidationError](err); ok {
 		l.found.fail(name, "see docs/configuration.md", "%s %s", strings.TrimPrefix(invalid.Fields[0].Field, "retry."), invalid.Fields[0].Message)
 		return
 	}
