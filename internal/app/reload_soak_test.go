@@ -1,0 +1,137 @@
+//go:build soak
+
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// TestSoakChanges changes a file of 1,000 destinations 100 times under load: each change adds one, removes
+// one, moves the URL of one and sets the rate of one; each tenth is wrong first. No job is lost or sent
+// twice, none is sent by settings older than two seconds, and nothing leaks.
+func TestSoakChanges(t *testing.T) {
+	const destinations, changes = 1000, 100
+	server := redistest.Start(t)
+	api, url := startAPI(t, fakeapi.Options{Latency: 50 * time.Millisecond})
+	file := filepath.Join(t.TempDir(), "d.yaml")
+	content := func(version int) string {
+		var b strings.Builder
+		b.WriteString("defaults: {concurrency: 2, retry: max=3}\ndestinations:\n")
+		for i := version; i < destinations+version; i++ {
+			fmt.Fprintf(&b, "  d%d: {url: '%s/v%d'", i, url, map[bool]int{true: version}[i == destinations-1])
+			if i == version+5 {
+				fmt.Fprintf(&b, ", rate: %d/1s", 100+version)
+			}
+			b.WriteString("}\n")
+		}
+		return b.String()
+	}
+	writeDestinations(t, file, 0, content(0))
+	worker := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATIONS_FILE="+file)
+	client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(silent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, ok func() bool) time.Duration {
+		t.Helper()
+		begin := time.Now()
+		for !ok() {
+			if time.Since(begin) > time.Minute {
+				t.Fatal(what, " not within a minute")
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		return time.Since(begin)
+	}
+	until("ready", func() bool { return worker.report().Status == health.Ready })
+	moving := fmt.Sprint("d", destinations-1)
+	sent, slowest, n := 0, time.Duration(0), 1
+	var goroutines int
+	var memory runtime.MemStats
+	var heap uint64
+	for version := 1; version <= changes; version++ {
+		if version%10 == 0 {
+			writeDestinations(t, file, n, "destinations: [")
+			n++
+			until("the warning", func() bool { return worker.report().ConfigWarning != "" })
+		}
+		written := time.Now()
+		writeDestinations(t, file, n, content(version))
+		n++
+		for range 3 { // to destinations of both versions
+			for _, d := range []int{version + 1, version + 500, destinations - 1} {
+				if _, err := client.Enqueue(t.Context(), jobs.New(fmt.Sprint("d", d), version, jobs.ID(fmt.Sprintf("j%d", sent)))); err != nil {
+					t.Fatal(err)
+				}
+				sent++
+			}
+		}
+		path := fmt.Sprint("/v", version)
+		until("a call by the new settings", func() bool {
+			id := fmt.Sprintf("j%d", sent)
+			if _, err := client.Enqueue(t.Context(), jobs.New(moving, version, jobs.ID(id))); err != nil {
+				t.Fatal(err)
+			}
+			sent++
+			if err := api.Wait(t.Context(), func(fakeapi.Stats) bool {
+				_, ok := receipt(api, id)
+				return ok
+			}); err != nil {
+				t.Fatal(err)
+			}
+			r, _ := receipt(api, id)
+			return r.Path == path
+		})
+		slowest = max(slowest, time.Since(written))
+		if version == 20 || version == changes {
+			runtime.GC()
+			runtime.ReadMemStats(&memory)
+			t.Logf("after %d changes: %d goroutines, %d MiB", version, runtime.NumGoroutine(), memory.HeapAlloc>>20)
+		}
+		if version == 20 {
+			goroutines, heap = runtime.NumGoroutine(), memory.HeapAlloc
+		}
+	}
+	if now := runtime.NumGoroutine(); now > goroutines+goroutines/10 {
+		t.Errorf("%d goroutines, %d after 20 changes", now, goroutines)
+	}
+	if memory.HeapAlloc > heap+heap/4 {
+		t.Errorf("%d bytes of heap, %d after 20 changes", memory.HeapAlloc, heap)
+	}
+	keys := map[string]int{}
+	for _, r := range api.Receipts() {
+		if r.Status == http.StatusOK {
+			keys[r.Key]++
+		}
+	}
+	for i := range sent {
+		if keys[fmt.Sprintf("j%d", i)] != 1 {
+			t.Errorf("job j%d was sent %d times", i, keys[fmt.Sprintf("j%d", i)])
+		}
+	}
+	t.Logf("%d jobs, the slowest change was in effect after %s", sent, slowest.Round(time.Millisecond))
+	if slowest > 3*time.Second { // and a call
+		t.Errorf("a change took %s", slowest)
+	}
+}
+
+func receipt(api *fakeapi.API, key string) (fakeapi.Receipt, bool) {
+	all := api.Receipts()
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Key == key {
+			return all[i], true
+		}
+	}
+	return fakeapi.Receipt{}, false
+}
