@@ -92,6 +92,7 @@ test-bench: redis ## Test the comparisons of internal/bench
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour
 	@# In turn, each with a timeout of its own. What fails prints the seed that repeats it.
 	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/modeltest
+	$(GO) test -tags soak -count=1 -timeout 20m -v -run Soak $(ARGS) ./internal/app
 	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
 	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/feed
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run TestSoak $(ARGS) ./jobs
