@@ -264,7 +264,7 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 			if strings.HasSuffix(row.name, "with a rate") {
 				rate, cost = "380/1s:200", 100
 			}
-			cfg := load(t, "REDIS_URL="+server.URL(), "REDIS_NAMESPACE="+namespace, "OPS_ADDR=off", "DESTINATION_0_NAME=api", "DESTINATION_0_PRESET="+row.preset,
+			cfg := load(t, "REDIS_URL="+server.URL(), "REDIS_NAMESPACE="+namespace, "OPS_ADDR=off", "DESTINATION_0_NAME=api", "DESTINATION_0_RETRY=none", "DESTINATION_0_PRESET="+row.preset,
 				"DESTINATION_0_URL="+url, "DESTINATION_0_AUTH_TOKEN=token", "DESTINATION_0_RATE="+rate, "DESTINATION_0_CONCURRENCY="+strconv.Itoa(concurrency))
 			client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(silent), jobs.WithNamespace(namespace))
 			if err != nil {

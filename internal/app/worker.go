@@ -133,8 +133,8 @@ type generation struct {
 }
 
 // build makes the generation of cfg, which run starts, or undoes what it has made.
-func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (g *generation, err error) {
-	g = &generation{}
+func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *generation, err error) {
+	g := &generation{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.stop.run())
@@ -340,7 +340,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Setting("hints", fmt.Sprint(d.Hints)))
 	}
 	if err != nil {
-		return refused("NAME", err)
+		return refused("", err)
 	}
 	return nil
 }

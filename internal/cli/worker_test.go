@@ -68,7 +68,7 @@ func TestWorker(t *testing.T) {
 
 func TestWorkerNeedsADestination(t *testing.T) {
 	t.Parallel()
-	runIn(t, nil, "", "worker").want(t, 78, "", "tidegate: DESTINATION_0_NAME: is not set, and no destination is configured; set DESTINATION_0_NAME and DESTINATION_0_URL\n")
+	runIn(t, nil, "", "worker").want(t, 78, "", "tidegate: DESTINATION_0_NAME: is not set, and no destination is configured; set DESTINATION_0_NAME and DESTINATION_0_URL, or DESTINATIONS_FILE\n")
 }
 
 func TestDemo(t *testing.T) {

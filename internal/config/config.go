@@ -111,12 +111,12 @@ func (c *Config) Destination(name string) (Destination, bool) {
 }
 
 // Setting names a setting of destination i, whose variable is DESTINATION_<i>_name, as its user
-// gave it: that variable, or its place in the destinations file.
+// gave it: that variable, or its place in the destinations file. "" names the destination.
 func (c *Config) Setting(i int, name string) string {
 	if c.env == nil {
-		return blockName(i, name)
+		return strings.TrimRight(blockName(i, name), "_")
 	}
-	return c.env.yaml.shown(blockName(c.blocks[i], name))
+	return strings.TrimRight(c.env.yaml.shown(blockName(c.blocks[i], name)), "_.")
 }
 
 // blockName is the full name of a destination's variable.
