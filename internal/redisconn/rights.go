@@ -12,7 +12,7 @@ import (
 // Rights that workers and commands need, as rules of an ACL. Those of connecting are
 // not among them: without them there is no connection to ask on.
 var (
-	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +pttl +unlink +get +mget +set +setex +incr +incrby +decrby
+	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +pttl +get +mget +set +setex +incr +incrby +decrby
 		+hdel +hexists +hget +hgetall +hincrby +hkeys +hlen +hmget +hscan +hset +hsetnx
 		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
