@@ -92,7 +92,7 @@ func TestRoundTrips(t *testing.T) {
 					b.must(err)
 				}
 			}
-		}, 13}, // of the destination's state, and the scripts of queues with jobs
+		}, 15}, // of the destination's state, and the scripts of queues with jobs
 		{"an unknown destination, often", func(*bench) {}, func(b *bench) {
 			for range 100 {
 				if _, err := b.Enqueue(ctx, jobs.New("unknown", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,8 @@ type Attempted struct {
 	Scope       jobs.Scope
 	// Trigger of a failure that the job's policy may retry; "" for other results.
 	Trigger jobs.Trigger
+	// Retry is the policy of the job, or that of the destination; nil: none.
+	Retry *jobs.RetryPolicy
 	// MaxReschedules bounds the reschedules with this Reason; nil: no limit.
 	MaxReschedules *int
 	// Extend is how much later the job expires.
@@ -72,6 +75,7 @@ func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts 
 		RateLimited: result.kind == rateLimited, Hint: result.hint, Scope: result.scope, Trigger: result.trigger,
 	}
 	o := d.outcome(ending{now, job, result, breaker.Status{State: breaker.Closed}, &a.JobEvent})
+	a.Retry = cmp.Or(job.Retry, d.s.retry)
 	a.AvailableAt, a.MaxReschedules, a.Extend, a.Error = o.At, o.Limit, o.Extend, o.Error
 	a.WaitsFor, a.WaitsText = string(o.Reason), words.Reason(o.Reason)
 	if o.Kind == store.KindComplete {

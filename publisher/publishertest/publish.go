@@ -191,7 +191,7 @@ func (r *Result) apply(a publisher.Attempted) {
 		}
 		r.again(d, d, d)
 	case publisher.Retried:
-		shortest, without, longest := j.Retry.DelayWith(j.Attempt, 0), j.Retry.DelayWith(j.Attempt, 0.5), j.Retry.DelayWith(j.Attempt, 1)
+		shortest, without, longest := a.Retry.DelayWith(j.Attempt, 0), a.Retry.DelayWith(j.Attempt, 0.5), a.Retry.DelayWith(j.Attempt, 1)
 		j.Attempt++
 		r.again(shortest, without, longest)
 		j.Status, j.NextRetryAt = jobs.RetryPending, copied(&j.AvailableAt)

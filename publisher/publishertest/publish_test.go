@@ -93,6 +93,12 @@ func TestPublish(t *testing.T) {
 			delays: [3]time.Duration{18 * s, 20 * s, 22 * s}, attempt: 2, count: 5,
 		},
 		{
+			name: "a failure with the destination's policy", handler: returns(errBoom),
+			handle: []publisher.HandleOption{publisher.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 10 * time.Second})},
+			result: publisher.Retried, status: jobs.RetryPending, trigger: jobs.OnFailure, lastError: "boom",
+			delays: [3]time.Duration{9 * s, 10 * s, 11 * s}, attempt: 1,
+		},
+		{
 			name: "a delay at its cap", handler: returns(errBoom),
 			opts:   []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 9, InitialDelay: 30 * time.Second, MaxDelay: 60 * time.Second})},
 			change: func(j *jobs.Job) { j.Attempt = 1 },
