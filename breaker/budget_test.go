@@ -133,6 +133,13 @@ func TestBudgets(t *testing.T) {
 			{0, tell("before1", Neutral()), "CLOSED left=2/1m0s of 100"},
 			{0, tries(9, "a"), "1, then D CLOSED budget for 1s"}, // before2 is in flight
 		}},
+		{"report that is repeated tells of another window once", Options{MaxInFlight: 4}, []row{
+			{0, live, "4"},
+			{0, call(told(2, minute, 100)), "CLOSED left=2/1m0s of 100"},
+			{0, try("a"), "counted"},
+			{0, tell("a", told(50, second, 100)), "CLOSED left=1/1m0s of 100"},
+			{0, tell("a", told(50, second, 100)), "CLOSED left=1/1m0s of 100"},
+		}},
 		{"instances that have not told yet count in full", pair(), []row{
 			{0, twoOfTwo, "4"},
 			{0, on("worker-3", live), "6"},

@@ -2,12 +2,13 @@ package policy
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
 
 // A million random events, with a clock that also goes back: whatever happens, the next call is never further away than the
-// longest cooldown, and no transition is without its entry.
+// longest cooldown, no transition is without its entry, and a repeated report changes nothing.
 func TestAMillionSteps(t *testing.T) {
 	t.Parallel()
 	const steps = 1_000_000
@@ -19,7 +20,7 @@ func TestAMillionSteps(t *testing.T) {
 	kinds := []Kind{Limited, Limited, Limited, Succeeded, Succeeded, Succeeded, Failed, Neutral, Unauthorized, Due, Due, Due, Counted}
 	rare := []Kind{Tripped, Forcing, Reset, Renewed, Forgotten}
 	began := time.Now()
-	for range steps {
+	for step := range steps {
 		switch random.IntN(1000) {
 		case 0:
 			now -= random.Int64N(2 * 3600e6)
@@ -52,6 +53,14 @@ func TestAMillionSteps(t *testing.T) {
 		}
 		was := [2]State{p.Destination, p.Key}
 		next, effects := p.Next(e, now, o)
+		if step%8 == 0 && slices.Contains(kinds[:9], e.Kind) {
+			once, _ := next.Next(Event{Kind: Counted}, now, o) // the clock may have gone back
+			again := e
+			again.Known, again.Metered, again.KeyMetered = true, false, false
+			if twice, more := once.Next(again, now, o); len(more) > 0 {
+				t.Fatalf("%+v, repeated, changes\n%+v to\n%+v", e, once, twice)
+			}
+		}
 		for i, s := range []State{next.Destination, next.Key} {
 			moved := ""
 			for _, effect := range effects {

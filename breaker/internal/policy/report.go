@@ -73,7 +73,7 @@ func (r *report) applyTo(b *breaker, metered bool) {
 			return
 		}
 	}
-	if !r.rule(b, others) || !r.Announces || b != r.owner || b.State.State != Closed || r.Kind == Limited {
+	if !r.rule(b, others) || r.Known || !r.Announces || b != r.owner || b.State.State != Closed || r.Kind == Limited {
 		return
 	}
 	b.write() // the budget may open it again

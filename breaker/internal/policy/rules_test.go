@@ -122,6 +122,8 @@ func rules() []rule {
 	more("success", "CLOSED", "in slow start", Event{Kind: Succeeded, Metered: true}, 0, func(s *State) { s.Ramp, s.RampOK = 2, 1 }, "CLOSED slow=4")
 	more("success", "CLOSED", "announces little", Event{Kind: Succeeded, Announces: true, Left: 2, ResetIn: 60 * second}, 0, nil, "CLOSED left=2")
 	more("success", "CLOSED", "announces nothing", Event{Kind: Succeeded, Announces: true, ResetIn: 60 * second}, 0, nil, "OPEN budget for 60s (CLOSED→OPEN budget)")
+	more("success", "CLOSED", "announces another window, counted before", Event{Kind: Succeeded, Known: true, Announces: true, Left: 50, ResetIn: second}, 0,
+		func(s *State) { s.Budget = Budget{Metered: 1, BudgetLeft: 1, BudgetReset: epoch/1000 + 30*second} }, "CLOSED left=1")
 	add("failure", Event{Kind: Failed}, "CLOSED", still, "HALF_OPEN threshold probe in 1s failures=3 wasted=3", other)
 	add("outage", Event{Kind: Failed, Outage: "down"}, "CLOSED streak=1", still, "HALF_OPEN threshold probe in 1s failures=3 wasted=3", other)
 	more("outage", "CLOSED", "the tenth", Event{Kind: Failed, Outage: "down"}, 0, func(s *State) { s.StreakOf, s.Streak = "down", 9 }, "OPEN outage for 1s wasted=10 (CLOSED→OPEN outage)")
