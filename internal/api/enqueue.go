@@ -169,6 +169,9 @@ func errBusy() *Problem {
 	return p
 }
 
+// firstRead is how much of a body of unknown length is read before it takes the room of the longest job.
+const firstRead = 64 << 10
+
 // readDocument reads a body: of a job, or of an array, which may be longer. leave gives back its room.
 func (a *api) readDocument(w http.ResponseWriter, r *http.Request) (data []byte, leave func(), p *Problem) {
 	most := a.mostJobBytes()
@@ -189,8 +192,18 @@ func (a *api) readDocument(w http.ResponseWriter, r *http.Request) (data []byte,
 	if r.ContentLength > mostArrayBytes {
 		return nil, leave, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
 	}
-	if p := read(int64(most), io.LimitReader(body, int64(most)+1)); p != nil || len(data) <= most {
-		return data, leave, p
+	size := min(most, firstRead)
+	if r.ContentLength >= 0 {
+		size = int(min(r.ContentLength, int64(most)))
+	}
+	for ; ; size = most {
+		p := read(int64(size+jobMemory), io.LimitReader(body, int64(size+1-len(data))))
+		if p != nil || len(data) <= size {
+			return data, leave, p
+		}
+		if size == most {
+			break
+		}
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
 		return nil, leave, tooLarge(most)

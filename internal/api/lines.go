@@ -23,9 +23,11 @@ const (
 	mostWordings = 1000
 	// longestShortened bounds the text of that first error, in bytes.
 	longestShortened = 160
-	// Bounds of a chunk: jobs, and their approximate memory.
+	// Bounds of a chunk: jobs, and their approximate memory, which takes room in steps of chunkStep: a sender
+	// that pauses in a line keeps what it has.
 	chunkJobs   = 2000
 	chunkMemory = 4 << 20
+	chunkStep   = 64 << 10
 	// jobMemory is the approximate memory of a job besides its JSON, with its item in the response; entryMemory
 	// of each of its headers and parents, with its error.
 	jobMemory   = 1 << 10
@@ -38,8 +40,9 @@ type lineChunk struct {
 	places  []linePlace
 	refused []EnqueuedItem
 	memory  int
-	last    int    // index after its last job
-	leave   func() // gives back its room; nil while it is empty
+	room    int      // for its memory
+	leaves  []func() // give it back
+	last    int      // index after its last job
 }
 
 // linePlace is the location of a job.
@@ -47,6 +50,14 @@ type linePlace struct{ index, line int }
 
 func (c *lineChunk) full() bool {
 	return len(c.specs)+len(c.refused) >= chunkJobs || c.memory >= chunkMemory
+}
+
+// leave gives back its room.
+func (c *lineChunk) leave() {
+	for _, leave := range c.leaves {
+		leave()
+	}
+	c.leaves = nil
 }
 
 // memoryOf is the approximate memory of the job of a line of n bytes: its payload, the data sent to Redis, the other
@@ -81,11 +92,14 @@ type lineSource interface {
 
 // lineStream enqueues the lines of one request.
 type lineStream struct {
-	api      *api
-	ctx      context.Context //nolint:containedctx // of the request
-	id       access.Identity
-	lines    lineSource
-	longest  int
+	api     *api
+	ctx     context.Context //nolint:containedctx // of the request
+	id      access.Identity
+	lines   lineSource
+	longest int
+
+	leaveLine func() // gives back the room of a long line; nil without it
+
 	c        *lineChunk // being filled
 	chunks   chan *lineChunk
 	index    int
@@ -101,7 +115,10 @@ type lineStream struct {
 // is read; chunks are sent one at a time, so that jobs are enqueued in the order of the lines.
 func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 	s := a.newLineStream(r.Context())
-	s.lines = jobjson.NewLines(r.Body, s.longest)
+	lines := jobjson.NewLines(r.Body, s.longest)
+	lines.Grow = s.growLine
+	s.lines = lines
+	defer func() { _ = s.growLine(0) }()
 	if wantsLines(r) {
 		s.results = newResults(w)
 	}
@@ -127,6 +144,7 @@ func (s *lineStream) run(w http.ResponseWriter) {
 	err := s.read()
 	close(s.chunks)
 	<-done
+	s.c.leave()
 	if s.err != nil {
 		err = s.err
 	}
@@ -179,6 +197,9 @@ func (s *lineStream) read() error {
 			err = s.refuse([]ProblemField{{Location: place(s.index).of(""), Message: "is longer than " + strconv.Itoa(s.longest) + " bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}})
 		case err != nil:
 			_ = s.submit() // the error of reading is reported
+			if _, ours := errors.AsType[*Problem](err); ours || errors.Is(err, errSending) {
+				return err
+			}
 			return &bodyError{err}
 		case len(line) > 0:
 			err = s.take(line)
@@ -215,25 +236,51 @@ func (s *lineStream) refuse(errs []ProblemField) error {
 	return nil
 }
 
-// grow counts the memory of a job. The first of a chunk waits for the room of the chunk.
+// grow takes room for the memory of a job.
 func (s *lineStream) grow(n int) error {
-	switch {
-	case s.c.leave != nil:
-	case s.all: // the array has room
-		s.c.leave = func() {}
-	default:
-		if s.c.leave = s.api.bodies.enter(s.ctx, chunkMemory); s.c.leave == nil {
-			return errBusy()
+	if more := s.c.memory + n - s.c.room; more > 0 && !s.all { // an array has room
+		more = max(more, chunkStep)
+		leave, err := s.enter(more)
+		if err != nil {
+			return err
 		}
+		s.c.leaves = append(s.c.leaves, leave)
+		s.c.room += more
 	}
 	s.c.memory += n
 	return nil
 }
 
+// growLine takes room for n bytes of a long line in place of what it has, or gives that back.
+func (s *lineStream) growLine(n int) (err error) {
+	if s.leaveLine != nil {
+		s.leaveLine()
+		s.leaveLine = nil
+	}
+	if n > 0 {
+		s.leaveLine, err = s.enter(n)
+	}
+	return err
+}
+
+// enter takes room for n bytes. If there is none it submits the chunk, which gives back its own, and waits.
+func (s *lineStream) enter(n int) (leave func(), err error) {
+	if leave = s.api.bodies.try(s.ctx, int64(n)); leave != nil {
+		return leave, nil
+	}
+	if err := s.submit(); err != nil {
+		return nil, err
+	}
+	if leave = s.api.bodies.enter(s.ctx, int64(n)); leave == nil {
+		return nil, errBusy()
+	}
+	return leave, nil
+}
+
 // submit submits the chunk to be sent, unless it is empty, and begins another.
 func (s *lineStream) submit() error {
 	s.c.last = s.index
-	if s.c.leave == nil {
+	if len(s.c.specs)+len(s.c.refused) == 0 {
 		select {
 		case <-s.failed:
 			return errSending
@@ -246,7 +293,6 @@ func (s *lineStream) submit() error {
 		s.c = &lineChunk{}
 		return nil
 	case <-s.failed:
-		s.c.leave()
 		return errSending
 	}
 }

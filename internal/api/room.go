@@ -39,6 +39,17 @@ func newRoom(most int64) *room {
 // enter takes n bytes, at most half of the room, for the caller of ctx once they are available, and returns what
 // gives them back; nil after its patience, or when ctx ends.
 func (r *room) enter(ctx context.Context, n int64) (leave func()) {
+	waiting, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	return r.take(ctx, n, func(of *semaphore.Weighted, n int64) bool { return of.Acquire(waiting, n) == nil })
+}
+
+// try is [room.enter] without waiting.
+func (r *room) try(ctx context.Context, n int64) (leave func()) {
+	return r.take(ctx, n, (*semaphore.Weighted).TryAcquire)
+}
+
+func (r *room) take(ctx context.Context, n int64, acquire func(*semaphore.Weighted, int64) bool) (leave func()) {
 	id, _ := access.From(ctx)
 	share, ok := r.by.Load(id.Name)
 	if !ok {
@@ -46,12 +57,10 @@ func (r *room) enter(ctx context.Context, n int64) (leave func()) {
 	}
 	own := share.(*semaphore.Weighted) //nolint:forcetypeassert // all are
 	n = min(n, r.most/2)
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
-	defer cancel()
-	if own.Acquire(ctx, n) != nil {
+	if !acquire(own, n) {
 		return nil
 	}
-	if r.all.Acquire(ctx, n) != nil {
+	if !acquire(r.all, n) {
 		own.Release(n)
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // A name takes half of the room at most; what is given back reaches those that wait, and not for ever.
@@ -79,6 +81,79 @@ func TestManySlowStreams(t *testing.T) {
 	b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated)
 	b.post(t, "/v1/jobs", jsonOf(10_000, `{"destination":"shop","payload":1,"key":"`+strings.Repeat("k", 100)+`"}`)).ok(t, http.StatusCreated)
 	last.Wait()
+	for _, out := range outs {
+		_ = out.Close()
+	}
+	slow.Wait()
+}
+
+// Senders that pause hold little: neither streams in the middle of a line, nor small jobs where payloads may be large,
+// keep others of their name from enqueuing.
+func TestSlowSendersHoldLittle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := build(Options{Redis: b.rdb, Client: b.client, Limits: jobs.Limits{MaxPayloadBytes: 16 << 20}})
+	a.bodies.patience = time.Second
+	b.url = serve(t, as(a))
+	const many = 40
+	job := `{"destination":"shop","payload":1}`
+	var outs []*io.PipeWriter
+	var slow sync.WaitGroup
+	for i := range many {
+		in, out := io.Pipe()
+		outs = append(outs, out)
+		kind, begin := jsonType, job[:9]
+		if i%2 == 0 {
+			kind, begin = ndjsonType, job+"\n"+job[:9]
+		}
+		slow.Go(func() {
+			if answer := b.send(t, http.MethodPost, "/v1/jobs", in, "Content-Type", kind); answer.status != http.StatusCreated {
+				t.Errorf("a slow one: %d %s", answer.status, answer.body)
+			}
+		})
+		slow.Go(func() { _, _ = io.WriteString(out, begin) })
+	}
+	redistest.Eventually(t, "the room of all", func() bool {
+		rest := a.bodies.most - many*(64<<10) + 1
+		free := a.bodies.all.TryAcquire(rest)
+		if free {
+			a.bodies.all.Release(rest)
+		}
+		return !free
+	})
+	b.post(t, "/v1/jobs", job).ok(t, http.StatusCreated)
+	for _, out := range outs {
+		slow.Go(func() {
+			_, _ = io.WriteString(out, job[9:])
+			_ = out.Close()
+		})
+	}
+	slow.Wait()
+}
+
+// The memory of long lines that are not whole yet is bounded too.
+func TestLongLinesTakeRoom(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := build(Options{Redis: b.rdb, Client: b.client})
+	a.bodies = newRoom(1 << 20) // half of it for one name: two lines
+	a.bodies.patience = 100 * time.Millisecond
+	b.url = serve(t, as(a))
+	const many = 8
+	var refused atomic.Int32
+	var outs []*io.PipeWriter
+	var slow sync.WaitGroup
+	for range many {
+		in, out := io.Pipe()
+		outs = append(outs, out)
+		slow.Go(func() {
+			if b.send(t, http.MethodPost, "/v1/jobs", in, "Content-Type", ndjsonType).status == http.StatusServiceUnavailable {
+				refused.Add(1)
+			}
+		})
+		slow.Go(func() { _, _ = io.WriteString(out, strings.Repeat("x", 250<<10)) })
+	}
+	redistest.Eventually(t, "the refusal of all for which there is no room", func() bool { return refused.Load() >= many-2 })
 	for _, out := range outs {
 		_ = out.Close()
 	}

@@ -14,6 +14,10 @@ type Lines struct {
 	number int
 	offset int64
 	buf    []byte // of a line that is longer than the read buffer
+
+	// Grow, if it is set, is called before such a line takes n more bytes of memory, and with 0 when it gives them
+	// back. Next returns its error.
+	Grow func(n int) error
 }
 
 // Number is the number of the last line, from 1.
@@ -38,6 +42,11 @@ var byteOrderMark = []byte("\ufeff")
 // Next returns the next line without the white space around it. It is valid
 // until the next call. After the last line the error is io.EOF.
 func (l *Lines) Next() ([]byte, error) {
+	if l.buf != nil && l.Grow != nil {
+		if err := l.Grow(0); err != nil {
+			return nil, err
+		}
+	}
 	l.buf = nil // most lines are a part of the read buffer
 	for long := false; ; {
 		part, err := l.in.ReadSlice('\n')
@@ -54,6 +63,11 @@ func (l *Lines) Next() ([]byte, error) {
 		if goesOn || l.buf != nil {
 			// White space at its end does not count, but its length is known only there; so there is some room.
 			if long = long || len(l.buf)+len(part) > l.limit+readBuffer; !long {
+				if need := len(l.buf) + len(part); l.Grow != nil && need > cap(l.buf) {
+					if err := l.Grow(need); err != nil {
+						return nil, err
+					}
+				}
 				l.buf = append(l.buf, part...)
 			}
 			part = l.buf
