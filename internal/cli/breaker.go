@@ -51,6 +51,9 @@ func (n *breakerName) Validate() error {
 // destination returns the destination of the breaker, which must be known.
 func (n *breakerName) destination(ctx context.Context, s *session) (string, error) {
 	destination, _, err := s.KnownBreaker(ctx, n.Name)
+	if errors.Is(err, ops.ErrName) { // "", which Validate takes for a missing one
+		return "", checkDestination(n.Name)
+	}
 	return destination, noDestination(err)
 }
 

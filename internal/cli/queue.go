@@ -23,6 +23,9 @@ func (c *queueName) Validate() error {
 
 // pause pauses or resumes a destination; changed and unchanged are what is printed.
 func (c *queueName) pause(ctx context.Context, p *Process, s *session, pause bool, reason, changed, unchanged string) error {
+	if err := checkDestination(c.Destination); err != nil { // "", which Validate takes for a missing one
+		return err
+	}
 	doc, err := s.PauseDestination(ctx, c.Destination, pause, p.why(reason))
 	if err != nil {
 		return noDestination(err)

@@ -94,12 +94,17 @@ func TestWrongInput(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	const (
+		unset = `"" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`
 		blog  = `destination "blog" is not known; known are shop`
 		none  = `destination "shop" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too`
 		job   = `no job has the id "nope"; it never existed, or its retention has ended`
 		batch = `no job of a batch "nope" is known; none was enqueued, or their retention has ended`
 	)
 	newBench(t, shop...).refuses(t, []refusal{
+		// What a script's unset variable leaves.
+		{"breaker|trip|", 2, unset},
+		{"limits|forget|", 2, unset},
+		{"queue|pause|", 2, unset},
 		{"breaker|get|blog", 4, blog},
 		{"breaker|get|blog/alice", 4, blog},
 		{"breaker|trip|blog", 4, blog},
