@@ -124,7 +124,13 @@ func TestStrandedBehindAClosedGateGoesBack(t *testing.T) {
 	for _, d := range c.buffer {
 		d.fetched = d.fetched.Add(-time.Second)
 	}
+	if !c.mustRetry() {
+		t.Error("maintenance does not look for them")
+	}
 	c.returnStranded()
+	if c.mustRetry() {
+		t.Error("maintenance looks for more")
+	}
 	if diff := cmp.Diff(map[string]string{"pending": "a b", "a": "pending", "b": "pending"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}

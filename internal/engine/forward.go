@@ -141,7 +141,8 @@ func (e *maintainer) mustRetry() bool {
 	e.maintenance.mu.Unlock()
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return repeats || len(e.lost) > 0 || len(e.unheld) > 0
+	stranded := e.waiting.Load() && len(e.buffer) > 0
+	return repeats || stranded || len(e.lost) > 0 || len(e.unheld) > 0
 }
 
 // retryWrites does the maintenance that needs no check: it repeats what Redis has not taken before.
