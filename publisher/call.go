@@ -66,7 +66,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 		r = r.withinJobTimeout(job)
 	}
 	if r.noAnswer(job) && noticedLate(deadline, noticed) {
-		r.kind = interrupted
+		r = r.stoodStill()
 	}
 	return r
 }

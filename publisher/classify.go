@@ -177,11 +177,17 @@ func noConnection(err error) bool {
 	return ok
 }
 
+// stoodStill is r of a call in which this process was stopped: it shows nothing of the API.
+func (r callResult) stoodStill() callResult {
+	r.kind, r.trigger = interrupted, ""
+	return r
+}
+
 // checkStall reclassifies a call without a response as interrupted if this process was stopped
 // meanwhile for so long that its leases ended: the result of the call is unknown.
 func (d *destination) checkStall(r callResult, job *jobs.Job, started time.Time) callResult {
 	if r.noAnswer(job) && d.engine.StoodStill(started) {
-		r.kind = interrupted
+		r = r.stoodStill()
 	}
 	if r.kind == interrupted && d.calls.Err() == nil {
 		d.log.Warn("a call was interrupted because this process stood still; the job runs again with the same Idempotency-Key", "job", job.ID)

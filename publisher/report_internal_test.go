@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -39,6 +40,20 @@ func TestBreakerOutcomeOfDecisions(t *testing.T) {
 		}
 		if got := r.countsForOutage(answer); got != row.counts {
 			t.Errorf("%d, %T: counts for an outage: %t", row.status, row.err, got)
+		}
+	}
+}
+
+// A call that ended because this process stood still shows nothing of the API.
+func TestInterruptedCallsCountForNoOutage(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []callKind{failed, timedOut} {
+		r := callResult{kind: kind, err: context.DeadlineExceeded, trigger: kinds[kind].trigger}
+		if !r.countsForOutage(nil) {
+			t.Errorf("callKind %d does not count", kind)
+		}
+		if r = r.stoodStill(); r.kind != interrupted || r.countsForOutage(nil) {
+			t.Errorf("callKind %d counts although it is %d now", kind, r.kind)
 		}
 	}
 }
