@@ -31,10 +31,11 @@ func (w *Waiting) Brief(j *jobs.Job) string {
 		}
 		return "deferred; starts in"
 	case Retry:
-		if j.Retry == nil {
+		most := maxRetries(j)
+		if most == "" {
 			return "retry in"
 		}
-		return fmt.Sprintf("retry %d of %d in", j.Attempt, j.Retry.MaxRetries)
+		return fmt.Sprintf("retry %d of %s in", j.Attempt, most)
 	case NoWorker:
 		return "no worker serves " + j.Destination
 	case Queued:

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,8 +175,8 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 	switch {
 	case j.Status == jobs.RetryPending:
 		w.Reason, w.Text = Retry, "retry "+when
-		if j.Retry != nil {
-			w.Text = fmt.Sprintf("retry %d of %d %s", j.Attempt, j.Retry.MaxRetries, when)
+		if most := maxRetries(j); most != "" {
+			w.Text = fmt.Sprintf("retry %d of %s %s", j.Attempt, most, when)
 		}
 	case deferredByBreaker(j):
 		w.Reason, w.Text = Rescheduled, "deferred by the breaker, which has closed since: starts "+when
@@ -196,6 +197,19 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		w.Reason, w.Text = Scheduled, "scheduled: starts "+when
 	}
 	return w
+}
+
+// maxRetries is that of the policy of a job that waits for a retry, its own or its destination's; "" if it is
+// not known.
+func maxRetries(j *jobs.Job) string {
+	if j.Retry != nil {
+		return strconv.Itoa(j.Retry.MaxRetries)
+	}
+	r := store.Reason(j.ReasonCode)
+	if f := strings.Fields(r.About()); r.Code() == store.ReasonRetry && len(f) == 3 {
+		return f[1]
+	}
+	return ""
 }
 
 // noWorker returns a sentence if no worker serves the destination, else "".

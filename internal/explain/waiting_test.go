@@ -79,6 +79,10 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Retry: three, Reason: "retry 2 of 3 after timeout"},
 		want: Waiting{Reason: Retry, Text: "retry 2 of 3 in 8s, at 14:30:56", Until: at(8 * time.Second)},
 	}, {
+		name: "retry by the policy of its destination",
+		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Reason: "retry 2 of 3 after timeout", ReasonCode: "retry 2 3 timeout"},
+		want: Waiting{Reason: Retry, Text: "retry 2 of 3 in 8s, at 14:30:56", Until: at(8 * time.Second)},
+	}, {
 		name: "retry held by the breaker", breaker: open,
 		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Retry: three},
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
