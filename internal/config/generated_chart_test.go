@@ -16,10 +16,11 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // valuesElsewhere are variables that other values of the chart set.
-var valuesElsewhere = []string{"REDIS_URL", "SHUTDOWN_TIMEOUT", "OPS_ADDR", "LISTEN_ADDR", "API_TOKENS_FILE"}
+var valuesElsewhere = []string{"REDIS_URL", fileVariable, "SHUTDOWN_TIMEOUT", "OPS_ADDR", "LISTEN_ADDR", "API_TOKENS_FILE"}
 
 // TestGeneratedSchema generates what follows $defs/breaker in the schema of the chart's values.
 func TestGeneratedSchema(t *testing.T) {
@@ -155,8 +156,11 @@ var schemaByType = map[reflect.Type]string{
 	reflect.TypeFor[[]string]():      `{"type": "array", "minItems": 1, "items": ` + oneOfTexts(append(hintNames(), noHints)...) + "}",
 	reflect.TypeFor[http.Header]():   `{"type": "object", "additionalProperties": ` + textSchema(`^[^,\r\n]*$`) + "}",
 	reflect.TypeFor[breaker.Rates](): refTo("rates"),
+	reflect.TypeFor[Names]():         `{"type": "array", "minItems": 1, "items": ` + refTo("name") + "}",
 	reflect.TypeFor[Burst]():         `{"anyOf": [` + oneOfTexts(off) + ", " + textSchema(`^[0-9]+/[0-9]*(\.[0-9]+)?(s|m|h|d)$`) + "]}",
 	reflect.TypeFor[slog.Level]():    `{"type": "string"}`,
+
+	reflect.TypeFor[jobs.RetryPolicy](): `{"type": "string", "minLength": 1}`,
 }
 
 // valueSchema is the JSON Schema of a variable's value in the chart.
@@ -187,6 +191,9 @@ func valueSchema(v variable) string {
 // The schema of a value takes what the variable takes: its default and its example.
 func TestSchemaTakesDefaults(t *testing.T) {
 	for _, v := range table() {
+		if value := cmp.Or(v.example, v.def, "0"); strings.Contains(valueSchema(v), `"integer"`) && strings.Trim(value, "0123456789") != "" {
+			t.Errorf("%s: the schema of the chart takes numbers only, and %s is none", v.name, value)
+		}
 		_, rest, found := strings.Cut(valueSchema(v), `"pattern": `)
 		if !found || v.inSecret() || v.typ != reflect.TypeFor[string]() {
 			continue
