@@ -22,8 +22,8 @@ import (
 // fileVariable names the destinations file.
 const fileVariable = "DESTINATIONS_FILE"
 
-// maxDestinationsFile bounds the destinations file, in bytes.
-const maxDestinationsFile = 4 << 20
+// MaxDestinationsFile bounds the destinations file, in bytes.
+const MaxDestinationsFile = 4 << 20
 
 // envSuffix makes, in the file, the name of a setting whose secret a variable of that name holds.
 const envSuffix = "_ENV"
@@ -54,7 +54,7 @@ func (l *loader) readFile(only []string) {
 	}
 	f := &destinationsFile{env: l.env, found: &l.found, name: filepath.Base(name), only: only, places: map[string]place{}, blocks: map[int]place{}}
 	l.env.yaml, l.found.yaml = f, f
-	content, _, err := text.ReadFile(name, maxDestinationsFile)
+	content, _, err := text.ReadFile(name, MaxDestinationsFile)
 	var large *text.TooLargeError
 	switch {
 	case errors.As(err, &large):
@@ -117,7 +117,10 @@ func (f *destinationsFile) destinations(node *yaml.Node, defaults []setting) {
 		path := "destinations." + key.Value
 		index, known := taken[key.Value]
 		if !known {
-			index = next
+			if index = next; index >= maxDestinations {
+				f.fail(place{path, key.Line, key.Column}, "split the destinations between workers", "is one more than %d, which is the most", maxDestinations)
+				return
+			}
 			next++
 			f.blocks[index] = place{path, key.Line, key.Column}
 			f.put(blockName(index, "NAME"), setting{value: key.Value, place: place{path, key.Line, key.Column}})
@@ -152,6 +155,9 @@ type setting struct {
 // circuit_breaker, or the parts of one value, such as headers.
 func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out []setting) {
 	for key, value := range f.mapping(node, path) {
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
 		at := place{path + "." + key.Value, key.Line, key.Column}
 		name := strings.ToUpper(prefix + key.Value)
 		if strings.HasPrefix(name, "TOKEN_") { // token_file and token_env
@@ -172,7 +178,10 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 				name = strings.TrimSuffix(name, envSuffix)
 				variable := written
 				if written = f.env.values[variable]; written == "" {
-					problem = "names " + quote(variable) + ", a variable that is not set"
+					problem = "names a variable that is not set"
+					if variableForm.MatchString(variable) { // or it may be the secret itself
+						problem = "names " + quote(variable) + ", a variable that is not set"
+					}
 				}
 			}
 			if problem != "" {
@@ -184,6 +193,9 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 	}
 	return out
 }
+
+// variableForm is the form of names of variables; what is not of it is shown nowhere.
+var variableForm = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 
 // valueOf writes a node as a variable has it.
 func valueOf(node *yaml.Node, typ reflect.Type) (value, problem string) {
@@ -200,11 +212,7 @@ func valueOf(node *yaml.Node, typ reflect.Type) (value, problem string) {
 		case node.Kind == yaml.SequenceNode:
 			parts = append(parts, part.Value)
 		case i%2 == 1 && headers:
-			name := node.Content[i-1].Value
-			if secret.MaskHeader(name, part.Value) != part.Value {
-				return "", "holds the secret header " + quote(name) + ": give all headers by headers_file or headers_env"
-			}
-			parts = append(parts, name+":"+part.Value)
+			parts = append(parts, node.Content[i-1].Value+":"+part.Value)
 		case i%2 == 1:
 			parts = append(parts, node.Content[i-1].Value+"="+part.Value)
 		}
@@ -215,6 +223,13 @@ func valueOf(node *yaml.Node, typ reflect.Type) (value, problem string) {
 	}
 	if strings.TrimSpace(value) == "" || node.Tag == "!!null" {
 		return "", "has no value"
+	}
+	for header := range strings.SplitSeq(value, ",") {
+		name, text, found := strings.Cut(header, ":")
+		name, text = strings.TrimSpace(name), strings.TrimSpace(text)
+		if headers && found && secret.MaskHeader(name, text) != text {
+			return "", "holds the secret header " + quote(name) + ": give all headers by headers_file or headers_env"
+		}
 	}
 	return value, ""
 }

@@ -92,6 +92,9 @@ func TestMistakesInFile(t *testing.T) {
 		{"destinations:\n  a: {url: https://a.example.com/, auth_token: x-secret}", `destinations.a.auth_token: is a secret, which this file may not hold; give auth_token_file or auth_token_env`},
 		{"destinations:\n  a: {url: https://a.example.com/, token_env: NONE}", `destinations.a.token_env: names "NONE", a variable that is not set`},
 		{"destinations:\n  a: {url: https://a.example.com/, headers: {Authorization: x-secret}}", `destinations.a.headers: holds the secret header "Authorization": give all headers by headers_file`},
+		{"destinations:\n  a: {url: https://a.example.com/, token_env: x-secret}", `destinations.a.token_env: names a variable that is not set`},
+		{"destinations:\n  a: {url: https://a.example.com/, headers: 'X-A:b, X-Api-Key:x-secret'}", `destinations.a.headers: holds the secret header "X-Api-Key"`},
+		{"destinations:\n  a: {url: https://a.example.com/, headers: ['X-Api-Key:x-secret']}", `destinations.a.headers: holds the secret header "X-Api-Key"`},
 		{"destinations:\n  a: {url: https://a.example.com/, timeout: }", `destinations.a.timeout: has no value`},
 		{"destinations:\n  a: {url: https://a.example.com/, timeout: {a: {b: c}}}", `destinations.a.timeout: holds a part that is not a plain text`},
 		{"destinations:\n  a: {url: 'https://{key}.example.com/'}", `destinations.a.key_pattern: is not set, and url holds {key}`},
@@ -108,6 +111,22 @@ func TestMistakesInFile(t *testing.T) {
 	}
 	if _, _, err := Load([]string{"DESTINATIONS_FILE=/none.yaml"}); err == nil || !strings.Contains(err.Error(), "DESTINATIONS_FILE: cannot read file") {
 		t.Error(err)
+	}
+}
+
+// A mapping of settings may be written once, and more destinations than there can be are one mistake.
+func TestManyDestinationsInFile(t *testing.T) {
+	cfg, _, err := withFile(t, "destinations:\n  a: {url: https://a.example.com/, circuit_breaker: &b {failure_threshold: 7}}\n  b: {url: https://b.example.com/, circuit_breaker: *b}\n")
+	if err != nil || cfg.Destinations[1].Breaker.FailureThreshold != 7 {
+		t.Errorf("an alias: %v", err)
+	}
+	content := "destinations:\n"
+	for i := range maxDestinations + 50 {
+		content += fmt.Sprintf("  d-%d: {url: https://a.example.com/}\n", i)
+	}
+	_, _, err = withFile(t, content)
+	if want := fmt.Sprintf("d.yaml:%d:3: destinations.d-%d: is one more than %d, which is the most; split the destinations between workers", maxDestinations+2, maxDestinations, maxDestinations); err == nil || err.Error() != want {
+		t.Errorf("got %.300v\nwant %s", err, want)
 	}
 }
 

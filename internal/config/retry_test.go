@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A destination's policy is read like that of a job, and printed as it would be written.
@@ -45,5 +46,9 @@ func TestRetryOfADestination(t *testing.T) {
 	}
 	if cfg.Destinations[2].Retry.MaxRetries != 5 {
 		t.Errorf("the preset's policy: %+v", cfg.Destinations[2].Retry)
+	}
+	cfg, _, err = Load([]string{"DESTINATION_0_NAME=a", "DESTINATION_0_PRESET=stripe", "RETRY_MAX_RETRIES_LIMIT=2", "RETRY_MAX_DELAY_LIMIT=3"})
+	if err != nil || cfg.Destinations[0].Retry.MaxRetries != 2 || cfg.Destinations[0].Retry.MaxDelay > 3*time.Second {
+		t.Errorf("a preset's policy beyond the bounds: %v", err)
 	}
 }
