@@ -89,8 +89,23 @@ func (a *Alerts) check(ctx context.Context) error {
 		return err
 	}
 	errs := []error{a.scan(ctx, now)}
+	also := map[string][]string{} // whose jobs a destination publishes too
+	if a.o.FailedBurst > 0 {
+		workers, err := a.client.Workers(ctx)
+		errs = append(errs, err)
+		for _, w := range workers {
+			for name, by := range w.ServedBy {
+				if !slices.Contains(also[by], name) {
+					also[by] = append(also[by], name)
+				}
+			}
+		}
+	}
 	for kind, find := range map[string]func(context.Context, string, time.Time) (*single, error){
-		failedBurst: a.findBurst, oldestPending: a.findOldest, refusedAlone: a.findAlone,
+		failedBurst: func(ctx context.Context, destination string, now time.Time) (*single, error) {
+			return a.findBurst(ctx, append(also[destination], destination), now)
+		},
+		oldestPending: a.findOldest, refusedAlone: a.findAlone,
 	} {
 		errs = append(errs, a.look(ctx, kind, find, now))
 	}
@@ -226,14 +241,18 @@ func (a *Alerts) findAlone(ctx context.Context, destination string, _ time.Time)
 	return &single{Since: r.Since, Job: r.Job, Count: r.Jobs, Refusals: r.Refusals, Failed: r.Failed, Problem: r.Text}, nil
 }
 
-// findBurst finds jobs that have failed within a time.
-func (a *Alerts) findBurst(ctx context.Context, destination string, now time.Time) (*single, error) {
+// findBurst finds jobs of some destinations that have failed within a time.
+func (a *Alerts) findBurst(ctx context.Context, destinations []string, now time.Time) (*single, error) {
 	if a.o.FailedBurst <= 0 {
 		return nil, nil //nolint:nilnil // nothing is to be notified
 	}
 	s := &single{Span: a.o.FailedWithin}
 	last := 0.0
-	for _, queue := range a.store.ns.Queues(destination) {
+	var queues []string
+	for _, destination := range destinations {
+		queues = append(queues, a.store.ns.Queues(destination)...)
+	}
+	for _, queue := range queues {
 		// The failed jobs of a queue, by when they failed.
 		window := &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.Add(-a.o.FailedWithin).UnixMilli(), 10), Max: "+inf", Count: 1}
 		n, err := a.rdb.ZCount(ctx, store.FailedKey(queue), window.Min, window.Max).Result()

@@ -37,12 +37,17 @@ func (b *harness) lookFor() []string {
 	return b.texts()
 }
 
-// Failed jobs of all queues count, as long as they are as young as FAILED_WITHIN.
+// Failed jobs of all queues count, those of names that the destination also serves too, as long as they
+// are as young as FAILED_WITHIN.
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 2, bursts)
-	queues := store.DefaultNamespace.Queues("shop")
+	queues := append(store.DefaultNamespace.Queues("shop"), store.DefaultNamespace.Queues("old-shop")...)
 	fail := func(from, n int) {
+		worker, err := json.Marshal(store.Worker{SeenAt: b.now().UnixMilli(), Destinations: []string{"old-shop", "shop"}, ServedBy: map[string]string{"old-shop": "shop"}})
+		if err := errors.Join(err, b.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "worker", worker).Err()); err != nil {
+			t.Fatal(err)
+		}
 		for i := range n {
 			z := redis.Z{Score: float64(b.now().UnixMilli()), Member: fmt.Sprint("job-", from+i)}
 			if err := b.rdb.ZAdd(t.Context(), store.FailedKey(queues[i%len(queues)]), z).Err(); err != nil {

@@ -109,3 +109,11 @@ func FuzzAlerts(f *testing.F) {
 		}
 	})
 }
+
+// Failed jobs are counted while they are kept.
+func TestBurstsOfJobsThatAreNotKept(t *testing.T) {
+	_, warnings, err := Load([]string{"SLACK_WEBHOOK_URL=https://hooks.slack.com/services/a/b/c", "ALERT_FAILED_BURST=50/5m", "JOB_RETENTION_FAILED=1m"})
+	if want := "ALERT_FAILED_BURST: counts jobs that are kept, and JOB_RETENTION_FAILED (1m) is shorter than 5m"; err != nil || len(warnings) != 1 || warnings[0].String() != want {
+		t.Errorf("%v, %v", warnings, err)
+	}
+}

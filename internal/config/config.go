@@ -28,6 +28,9 @@ func loadWith(environ, ofFile []string) (*Config, []Warning, error) {
 	l.checkBreaker(cfg.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.warnEmbedded(cfg.RedisURL)
 	l.checkAlerts(&cfg.Alerts)
+	if b := cfg.Alerts.FailedBurst; l.found.ok("ALERT_FAILED_BURST", "JOB_RETENTION_FAILED") && cfg.JobRetentionFailed < b.Within {
+		l.found.warn("ALERT_FAILED_BURST", "counts jobs that are kept, and JOB_RETENTION_FAILED (%s) is shorter than %s", FormatDuration(cfg.JobRetentionFailed), FormatDuration(b.Within))
+	}
 	l.checkPublicURL(&cfg.API)
 	cfg.Worker.completeOpsAddr()
 
