@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,10 +127,9 @@ func TestSoakChanges(t *testing.T) {
 }
 
 func receipt(api *fakeapi.API, key string) (fakeapi.Receipt, bool) {
-	all := api.Receipts()
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].Key == key {
-			return all[i], true
+	for _, r := range slices.Backward(api.Receipts()) {
+		if r.Key == key {
+			return r, true
 		}
 	}
 	return fakeapi.Receipt{}, false
