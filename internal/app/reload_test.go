@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +198,44 @@ func TestAPITakesUpChangesOfTheFile(t *testing.T) {
 	await(http.StatusCreated, "/v1/jobs", `{"destination":"blog","payload":{}}`, `"id"`)
 	cancel()
 	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// What works for the settings before ends with them, and nothing else: callbacks of a destination that
+// a change has added come after that.
+func TestCallbacksGoOnAfterAChange(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	_, url := startAPI(t, fakeapi.Options{})
+	called := make(chan struct{}, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
+	t.Cleanup(receiver.Close)
+	file := filepath.Join(t.TempDir(), "d.yaml")
+	writeDestinations(t, file, 0, "destinations:\n  shop: {url: "+url+"}\n")
+	worker := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATIONS_FILE="+file, "SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(silent), jobs.WithDestinations("blog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "a worker", func() bool { return worker.report().Status == health.Ready })
+	writeDestinations(t, file, 1, "destinations:\n  blog: {url: "+url+", callback_url: "+receiver.URL+", callback_secret_env: SECRET}\n")
+	redistest.Eventually(t, "the end of the settings before", func() bool {
+		workers, err := client.Workers(t.Context())
+		return err == nil && len(workers) == 1 && slices.Contains(workers[0].Destinations, "blog")
+	})
+	for range 3 {
+		<-time.After(300 * time.Millisecond) // what ends has ended
+		if _, err := client.Enqueue(t.Context(), jobs.New("blog", 1)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-called:
+		case <-time.After(20 * time.Second):
+			t.Fatal("no callback within 20 s")
+		}
+	}
+	if err := worker.stop(); err != nil {
 		t.Error(err)
 	}
 }

@@ -187,13 +187,14 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 	for {
 		running, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
+		g := current // which changes before this one has ended
 		go func() {
 			defer cancel()
-			err := current.publisher.Run(running)
+			err := g.publisher.Run(running)
 			if err != nil {
 				err = fmt.Errorf("app: worker: %w", err)
 			}
-			ended <- errors.Join(err, current.stop.run())
+			ended <- errors.Join(err, g.stop.run())
 		}()
 		w.counted.Watch(current.publisher)
 		seen.ready.made(current.publisher)
