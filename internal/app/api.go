@@ -84,13 +84,13 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
 	notify(log, daemon.SdNotifyReady)
-	changes := followFile(ctx, cfg, config.LoadForAPI, process.Environ, log, file.changed, &stop)
+	changes := followFile(ctx, cfg, config.LoadForAPI, process.Environ, file, &stop)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case next := <-changes:
 			check.take(next)
-			file.changed(client.SetDestinations(destinationNames(next)...))
+			file.taken(client.SetDestinations(destinationNames(next)...))
 		}
 	}
 	notify(log, daemon.SdNotifyStopping)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
-	"os"
 	"reflect"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // fileEvery is the interval at which the destinations file is read. Reading it finds each change, also
@@ -26,6 +26,8 @@ type destinationsFile struct {
 
 	mu      sync.Mutex
 	problem error
+	sent    bool // a configuration is being taken up
+	untaken bool // the last one that was sent could not be
 }
 
 // newDestinationsFile counts nothing if cfg has no file.
@@ -41,11 +43,23 @@ func newDestinationsFile(cfg *config.Config, registry *prometheus.Registry, log 
 	return f
 }
 
-// changed takes what is wrong with the file, which is shown until it is right; nil if it was taken up.
+// taken takes why what followFile has sent could not be taken up; nil if it was.
+func (f *destinationsFile) taken(problem error) {
+	f.mu.Lock()
+	f.sent, f.untaken = false, problem != nil
+	f.mu.Unlock()
+	f.changed(problem)
+}
+
+// changed takes what is wrong with the file, which is shown until it is right; nil if nothing is.
 func (f *destinationsFile) changed(problem error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	again := problem != nil && f.problem != nil && problem.Error() == f.problem.Error()
 	f.problem = problem
+	if again {
+		return
+	}
 	if problem != nil {
 		f.valid.Set(0)
 		f.log.Error("the destinations file cannot be taken up; the settings before hold", "error", problem)
@@ -71,9 +85,9 @@ func (f *destinationsFile) warning() string {
 type loadConfig func(environ []string) (*config.Config, []config.Warning, error)
 
 // followFile sends the configuration after each change of the destinations file that is valid,
-// until stop is run. changed gets what is wrong with the others, and nil for one that is like the last
-// one sent. Without a file it returns nil.
-func followFile(ctx context.Context, cfg *config.Config, load loadConfig, environ []string, log *slog.Logger, changed func(error), stop *teardown) <-chan *config.Config {
+// until stop is run. Who gets it says by file.taken what came of it. While something is wrong, it
+// tries again: other files and Redis may be what is. Without a file it returns nil.
+func followFile(ctx context.Context, cfg *config.Config, load loadConfig, environ []string, file *destinationsFile, stop *teardown) <-chan *config.Config {
 	path := cfg.DestinationsFile
 	if path == "" {
 		return nil
@@ -83,15 +97,21 @@ func followFile(ctx context.Context, cfg *config.Config, load loadConfig, enviro
 		tick := time.NewTicker(fileEvery)
 		defer tick.Stop()
 		var last []byte // none: it may have changed since cfg was read
-		wrong := false
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
+			file.mu.Lock()
+			wrong, sent, untaken := file.problem != nil, file.sent, file.untaken
+			file.mu.Unlock()
+			if sent {
+				continue
+			}
 			hash := hashFile(path)
-			if bytes.Equal(hash, last) {
+			same := bytes.Equal(hash, last)
+			if same && !wrong {
 				continue
 			}
 			last = hash
@@ -100,24 +120,27 @@ func followFile(ctx context.Context, cfg *config.Config, load loadConfig, enviro
 				err = next.RequireDestinations()
 			}
 			if err != nil {
-				wrong = true
-				changed(err)
+				file.changed(err)
 				continue
 			}
-			if reflect.DeepEqual(next.Destinations, cfg.Destinations) {
+			if !untaken && reflect.DeepEqual(next.Destinations, cfg.Destinations) {
 				if wrong {
-					changed(nil)
+					file.changed(nil)
 				}
-				wrong = false
 				continue
-			}
-			for _, w := range warnings {
-				log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 			}
 			next.ShareRedactor(cfg)
+			for _, w := range warnings {
+				if !same {
+					file.log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
+				}
+			}
+			file.mu.Lock()
+			file.sent = true
+			file.mu.Unlock()
 			select {
 			case out <- next:
-				cfg, wrong = next, false
+				cfg = next
 			case <-ctx.Done():
 				return
 			}
@@ -128,7 +151,7 @@ func followFile(ctx context.Context, cfg *config.Config, load loadConfig, enviro
 
 // hashFile returns a hash of a file's content; one of its error if it cannot be read.
 func hashFile(path string) []byte {
-	content, err := os.ReadFile(path)
+	content, _, err := text.ReadFile(path, config.MaxDestinationsFile)
 	if err != nil {
 		content = []byte(err.Error())
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,9 +13,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
@@ -237,5 +242,53 @@ func TestCallbacksGoOnAfterAChange(t *testing.T) {
 	}
 	if err := worker.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file is taken up when what it was wrong for is mended elsewhere, such as in a Secret that was
+// mounted after it, or where it could not be taken up for a while. It is logged once.
+func TestAWrongFileIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, secret := filepath.Join(dir, "d.yaml"), filepath.Join(dir, "token")
+	writeDestinations(t, file, 0, "destinations:\n  shop: {url: https://shop.example.com}\n")
+	environ := []string{"DESTINATIONS_FILE=" + file}
+	cfg := load(t, environ...)
+	var logged atomic.Int32
+	log := slog.New(slog.NewJSONHandler(writerFunc(func(line []byte) (int, error) {
+		if strings.Contains(string(line), "cannot be taken up") {
+			logged.Add(1)
+		}
+		return len(line), nil
+	}), nil))
+	var stop teardown
+	followed := newDestinationsFile(cfg, prometheus.NewRegistry(), log)
+	changes := followFile(t.Context(), cfg, config.Load, environ, followed, &stop)
+	t.Cleanup(func() { _ = stop.run() })
+	next := func() *config.Config {
+		t.Helper()
+		select {
+		case cfg := <-changes:
+			return cfg
+		case <-time.After(30 * time.Second):
+			t.Fatal("no configuration within 30 s")
+			return nil
+		}
+	}
+	writeDestinations(t, file, 1, "destinations:\n  shop: {url: https://shop.example.com, token_file: "+secret+"}\n")
+	redistest.Eventually(t, "a problem", func() bool { return followed.warning() != "" })
+	<-time.After(2 * fileEvery)
+	if err := os.WriteFile(secret, []byte("x-secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := next().Destinations[0].AuthToken.Reveal(); got != "x-secret" {
+		t.Errorf("the token is %q", got)
+	}
+	<-time.After(2 * fileEvery)
+	followed.taken(errors.New("not now"))
+	next()
+	followed.taken(nil)
+	if followed.warning() != "" || logged.Load() != 2 {
+		t.Errorf("%q, logged %d times", followed.warning(), logged.Load())
 	}
 }

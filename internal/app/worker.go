@@ -109,7 +109,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		log.InfoContext(ctx, "jobs without a retry policy are called once: a failure of the API fails them; set RETRY of their destinations, to none if that is meant", "destinations", names)
 	}
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
-	changes := followFile(ctx, cfg, config.Load, process.Environ, log, seen.file.changed, &stop)
+	changes := followFile(ctx, cfg, config.Load, process.Environ, seen.file, &stop)
 	if err := w.run(ctx, first, changes, seen); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 				if next, err = w.build(ctx, cfg); err != nil {
 					next = nil
 				}
-				seen.file.changed(err)
+				seen.file.taken(err)
 			}
 		}
 		cancel()
