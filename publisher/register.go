@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
@@ -189,6 +190,11 @@ func (p *Publisher) compare(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
+	// A Publisher that this one replaces in its process still has calls in flight.
+	maps.DeleteFunc(live, func(name string, _ store.Worker) bool {
+		own := breaker.ProcessName()
+		return name != p.o.Worker && (name == own || strings.HasPrefix(name, own+"-"))
+	})
 	var problems []string
 	for _, d := range store.Disagreements(live) {
 		if slices.Contains(d.Workers, p.o.Worker) {
