@@ -328,8 +328,9 @@ func TestEveryFigureOfTheAPIIsMeasured(t *testing.T) {
 			t.Errorf("%+v, want all events received", e)
 		}
 	}
-	// 200 subscribers cost what one costs: the figures are of a second each.
-	if one, many := f.events[1], f.events[2]; many.quiet > 1.5*one.quiet+5 || many.busy > 1.5*one.busy+5 {
+	// 200 subscribers cost about what one costs, not 200 times as much: the figures are of a second each,
+	// in which a busy machine does more or less.
+	if one, many := f.events[1], f.events[2]; many.quiet > 4*one.quiet+20 || many.busy > 4*one.busy+20 {
 		t.Errorf("one subscriber %+v, 200 %+v", one, many)
 	}
 	for _, want := range []string{"| HTTP, lines, one request ", "| 200 ", "p99"} {
