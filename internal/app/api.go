@@ -72,14 +72,14 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 		return err
 	}
 	stop.add(func() error { served.Close(); return nil })
-	server, err := webserver.Start(ctx, webserver.Options{Addr: cfg.API.ListenAddr, Handler: served, Logger: log, OnRequest: seen.observe})
+	server, err := webserver.Start(ctx, webserver.Options{Addr: cfg.API.ListenAddr, Listener: process.Listener, Handler: served, Logger: log, OnRequest: seen.observe})
 	if err != nil {
 		return config.Errors{&config.Error{
 			Variable: "LISTEN_ADDR", Problem: err.Error(), Fix: "set it to an address of this machine with a free port",
 		}}
 	}
 	stop.add(server.Close)
-	if known == nil {
+	if known == nil && process.Listener == nil { // else the caller says it
 		log.WarnContext(ctx, "there are no tokens: every caller that reaches this address has all rights; set API_TOKENS_FILE", "addr", server.Addr())
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())

@@ -19,9 +19,13 @@ import (
 // the swap of a symbolic link by which the kubelet updates a ConfigMap.
 const fileEvery = time.Second
 
+// FileAttr names the destinations file in the log.
+const FileAttr = "file"
+
 // destinationsFile is what came of the latest change of the destinations file.
 type destinationsFile struct {
 	log   *slog.Logger
+	name  string
 	valid prometheus.Gauge
 
 	mu      sync.Mutex
@@ -32,7 +36,7 @@ type destinationsFile struct {
 
 // newDestinationsFile counts nothing if cfg has no file.
 func newDestinationsFile(cfg *config.Config, registry *prometheus.Registry, log *slog.Logger) *destinationsFile {
-	f := &destinationsFile{log: log, valid: prometheus.NewGauge(prometheus.GaugeOpts{
+	f := &destinationsFile{log: log, name: cfg.DestinationsFile, valid: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tidegate_destinations_file_valid",
 		Help: "0 while the destinations file cannot be taken up as it is: the settings before hold.",
 	})}
@@ -62,11 +66,11 @@ func (f *destinationsFile) changed(problem error) {
 	}
 	if problem != nil {
 		f.valid.Set(0)
-		f.log.Error("the destinations file cannot be taken up; the settings before hold", "error", problem)
+		f.log.Error("the destinations file cannot be taken up; the settings before hold", FileAttr, f.name, "error", problem)
 		return
 	}
 	f.valid.Set(1)
-	f.log.Info("the destinations file was taken up")
+	f.log.Info("the destinations file was taken up", FileAttr, f.name)
 }
 
 // warning is for those who may not know details: "" if there is none.

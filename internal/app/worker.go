@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -40,12 +41,16 @@ const startTakes = 5 * time.Second
 // flushWithin is how long a worker's end waits for the collector of traces.
 const flushWithin = 5 * time.Second
 
-// Process is what a worker has of the process that it runs in.
+// Process is what a worker or the API has of the process that it runs in.
 type Process struct {
 	// Version and Commit of the build.
 	Version, Commit string
 	// Environ are NAME=value entries, of which the OTEL_* ones are read.
 	Environ []string
+	// Listener of the API. Nil: it listens on LISTEN_ADDR.
+	Listener net.Listener
+	// OnTransition is called for each transition of a breaker that the worker sees; it may be nil.
+	OnTransition func(breaker.Event)
 }
 
 // RunWorker publishes the jobs of cfg's destinations until ctx ends and returns
@@ -97,7 +102,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
-	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced}
+	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced, onTransition: process.OnTransition}
 	first, err := w.build(ctx, cfg)
 	if err != nil {
 		return err
@@ -124,6 +129,8 @@ type workerProcess struct {
 	counted  *metrics.Metrics
 	counting *counting
 	traced   *Tracing
+
+	onTransition func(breaker.Event)
 }
 
 // generation is what publishes by one version of the configuration.
@@ -162,6 +169,7 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *ge
 	w.counting.observe(&options)
 	called.observe(&options)
 	w.traced.observe(&options)
+	options.Observe(publisher.Observer{OnTransition: w.onTransition})
 	if g.publisher, err = publisher.New(w.rdb, options); err != nil {
 		return nil, fmt.Errorf("app: worker: %w", err)
 	}

@@ -38,6 +38,7 @@ type Process struct {
 type grammar struct {
 	Version versionFlag `name:"version" help:"Print the version and exit."`
 
+	Dev     devCmd        `cmd:"" help:"Develop with one process: worker, API, dashboard and an embedded Redis."`
 	Demo    demoCmd       `cmd:"" help:"See it all work in half a minute, with nothing installed."`
 	Worker  workerCmd     `cmd:"" help:"Publish jobs until SIGTERM."`
 	API     apiCmd        `cmd:"" name:"api" help:"Serve the HTTP API and the dashboard until SIGTERM."`
@@ -70,7 +71,8 @@ const description = `Publishes jobs to rate-limited APIs and wastes no call on a
 Apps enqueue jobs, workers send them over HTTP, and a circuit breaker that all
 workers share in Redis stops them when the API says 429. First steps:
 
-    tidegate demo              see it work; needs nothing
+    tidegate dev --fake 20/10s all in one process, with a fake API; needs nothing
+    tidegate demo              see it work
     tidegate config check      what the environment configures
     tidegate worker            publish jobs
     tidegate api               serve the HTTP API and the dashboard

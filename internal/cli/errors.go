@@ -155,7 +155,7 @@ func problem(err error) string {
 		return invalid.Error()
 	}
 	text := err.Error()
-	for _, prefix := range []string{"redisconn: ", "jobs: ", "breaker: ", "explain: ", "publisher: ", "app: "} {
+	for _, prefix := range []string{"redisconn: ", "jobs: ", "breaker: ", "explain: ", "publisher: ", "app: ", "embedded: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text
