@@ -122,7 +122,7 @@ func TestDevWithFile(t *testing.T) {
 	write("tickets")
 	redistest.Eventually(t, "the change is taken up", func() bool {
 		status, _ := send(t, "POST", url+"/v1/jobs", `{"destination":"tickets","payload":{}}`)
-		return status == 202 && strings.Count(out.String(), "the destinations file was taken up") == 1
+		return status == 201 && strings.Count(out.String(), "the destinations file was taken up") == 1
 	})
 }
 

@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+)
+
+// "tidegate dev" publishes at once, ends in order at Ctrl-C, and keeps its jobs over that and, once they
+// are saved, over a kill.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url := fmt.Sprintf("http://127.0.0.1:%d", redistest.Port(t))
+	start := func() (*exec.Cmd, *loggingtest.Buffer) {
+		out := &loggingtest.Buffer{}
+		cmd := exec.CommandContext(t.Context(), binary, "dev", "--fake", "100/1s")
+		cmd.Dir, cmd.Env = dir, []string{"LISTEN_ADDR=" + strings.TrimPrefix(url, "http://")}
+		cmd.Stdout, cmd.Stderr = out, out
+		dieWithUs(cmd)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, out
+	}
+	completed := func(id string) bool {
+		resp, err := http.Get(url + "/v1/jobs/" + id)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		return err == nil && bytes.Contains(body, []byte(`"completed"`))
+	}
+	publish := func(id string) {
+		t.Helper()
+		redistest.Eventually(t, "the job is enqueued", func() bool {
+			resp, err := http.Post(url+"/v1/jobs", "application/json", strings.NewReader(`{"id":"`+id+`","destination":"demo","payload":{}}`))
+			if err != nil {
+				return false
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode == http.StatusCreated
+		})
+		redistest.Eventually(t, "the job is completed", func() bool { return completed(id) })
+	}
+
+	began := time.Now()
+	cmd, out := start()
+	publish("first")
+	t.Logf("from start to the first published job: %s", time.Since(began))
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("after Ctrl-C: %v\n%s", err, out.String())
+	}
+
+	cmd, _ = start()
+	redistest.Eventually(t, "the job is still there", func() bool { return completed("first") })
+	publish("second")
+	snapshot := filepath.Join(dir, ".tidegate", "redis.aof")
+	if err := os.Remove(snapshot); err != nil { // it may have the job before its end
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it is saved", func() bool {
+		saved, err := os.ReadFile(snapshot)
+		return err == nil && bytes.Contains(saved, []byte("second"))
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+
+	cmd, out = start()
+	redistest.Eventually(t, "both are still there", func() bool { return completed("first") && completed("second") })
+	publish("third")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("after SIGTERM: %v\n%s", err, out.String())
+	}
+}
