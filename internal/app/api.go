@@ -51,7 +51,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	if err != nil {
 		return err
 	}
-	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-api", Logger: log})
+	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-api", ReadTimeout: process.RedisTimeout, Logger: log})
 	if err != nil {
 		return fmt.Errorf("app: open Redis: %w", err)
 	}

@@ -49,6 +49,8 @@ type Process struct {
 	Environ []string
 	// Listener of the API. Nil: it listens on LISTEN_ADDR.
 	Listener net.Listener
+	// RedisTimeout bounds the wait for a reply of Redis. 0: the default of redisconn.Options.
+	RedisTimeout time.Duration
 	// OnTransition is called for each transition of a breaker that the worker sees; it may be nil.
 	OnTransition func(breaker.Event)
 }
@@ -70,7 +72,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
-	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-worker", Logger: log})
+	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-worker", ReadTimeout: process.RedisTimeout, Logger: log})
 	if err != nil && ctx.Err() != nil {
 		log.InfoContext(ctx, "stopped before Redis was opened")
 		return nil

@@ -40,6 +40,8 @@ const fakeDestination = "demo"
 const (
 	// mostTried bounds the jobs of the second thing to try.
 	mostTried = 1000
+	// embeddedTimeout bounds replies of the embedded Redis: it is slow, never away.
+	embeddedTimeout = time.Minute
 	// fakeLatency is the time that a response of the fake API takes.
 	fakeLatency = 50 * time.Millisecond
 )
@@ -82,6 +84,9 @@ func (c *devCmd) Run(ctx context.Context, p *Process) (err error) {
 	}
 	v := p.version()
 	process := app.Process{Version: v.Version, Commit: v.Commit, Environ: d.environ, Listener: d.listen, OnTransition: incidents(p)}
+	if d.folder != "" {
+		process.RedisTimeout = embeddedTimeout
+	}
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return app.RunWorker(running, d.cfg, ofWorker, process) })
 	group.Go(func() error { return app.RunAPI(running, d.cfg, ofAPI, process) })
@@ -108,7 +113,9 @@ func (d *dev) prepare(ctx context.Context, p *Process) error {
 	if err := access.CheckAddress(d.cfg.API.ListenAddr, d.cfg.API.TokensFile != ""); err != nil {
 		return config.Errors{&config.Error{Variable: "LISTEN_ADDR", Problem: err.Error()}}
 	}
-	if !d.cfg.IsSet("REDIS_URL") || isEmbedded(d.cfg) {
+	// The shell may have exported the URL of the embedded Redis for other commands.
+	own := d.cfg.RedisURL.Reveal() == embedded.URLIn(d.cmd.Data)
+	if own || !d.cfg.IsSet("REDIS_URL") || isEmbedded(d.cfg) {
 		server, err := embedded.StartIn(ctx, d.cmd.Data, slog.New(&warnHandler{p: p}))
 		if err != nil {
 			return err

@@ -93,7 +93,7 @@ func TestDev(t *testing.T) {
 	})
 	stop()
 
-	url, _, stop = startDev(t, env, args...)
+	url, _, stop = startDev(t, append(beside, env...), args...)
 	defer stop()
 	if status, body := send(t, "GET", url+"/v1/jobs/first", ""); status != 200 || !strings.Contains(body, `"completed"`) {
 		t.Errorf("after a restart: %d %s", status, body)

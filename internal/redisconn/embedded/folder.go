@@ -28,9 +28,11 @@ const (
 
 const (
 	// saveEvery is the least time between two snapshots, and saveShare that time as a multiple of what
-	// a snapshot takes: commands wait for it.
+	// the last one took: commands wait for it.
 	saveEvery = 2 * time.Second
 	saveShare = 20
+	// expireEvery is the least time between two looks at TTLs, whose precision it is.
+	expireEvery = 10 * time.Millisecond
 	// maxData bounds a snapshot: it is held in memory a few times.
 	maxData = 256 << 20
 	// loadBatch is how many commands are replayed at once.
@@ -46,13 +48,13 @@ var dump string
 
 // folder is where a server keeps its data.
 type folder struct {
-	dir    string
-	log    *slog.Logger
-	client *redis.Client // of the server itself
-	unlock func()
-	saved  [sha256.Size]byte // of the last snapshot that was written
-	stop   context.CancelFunc
-	saving sync.WaitGroup
+	dir        string
+	log        *slog.Logger
+	client     *redis.Client // of the server itself
+	unlock     func()
+	saved      [sha256.Size]byte // of the last snapshot that was written
+	stop       context.CancelFunc
+	background sync.WaitGroup
 }
 
 // StartIn starts a server that keeps its data in dir, which is created if it does not exist: it loads
@@ -110,17 +112,23 @@ func StartIn(ctx context.Context, dir string, log *slog.Logger) (_ *Server, err 
 	s.folder = f
 	saving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
-	f.saving.Go(func() { f.keepSaving(saving) })
+	f.background.Go(func() { f.keepSaving(saving) })
+	f.background.Go(func() { s.expire(saving) })
 	return s, nil
 }
 
-// last returns address and password of the last server of the folder; "" if there was none.
-func (f *folder) last() (address, password string) {
-	content, err := os.ReadFile(filepath.Join(f.dir, urlFile))
+// URLIn returns the URL of the last server of a folder, "" if there was none.
+func URLIn(dir string) string {
+	content, err := os.ReadFile(filepath.Join(dir, urlFile))
 	if err != nil {
-		return "", ""
+		return ""
 	}
-	u, err := url.Parse(string(bytes.TrimSpace(content)))
+	return string(bytes.TrimSpace(content))
+}
+
+// last returns address and password of the last server of the folder.
+func (f *folder) last() (address, password string) {
+	u, err := url.Parse(URLIn(f.dir))
 	if err != nil || u.Hostname() != "127.0.0.1" {
 		return "", ""
 	}
@@ -148,10 +156,25 @@ func (f *folder) keepSaving(ctx context.Context) {
 	}
 }
 
+// expire lets TTLs follow the clock until ctx ends. With ClockTTL each command would sort all keys.
+func (s *Server) expire(ctx context.Context) {
+	last, pause := time.Now(), expireEvery
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		now := time.Now()
+		s.redis.FastForward(now.Sub(last))
+		last, pause = now, max(expireEvery, saveShare*time.Since(now))
+	}
+}
+
 // close saves a last time and releases the folder.
 func (f *folder) close() error {
 	f.stop()
-	f.saving.Wait()
+	f.background.Wait()
 	err := f.save()
 	if err != nil {
 		err = fmt.Errorf("%w; jobs since the last snapshot are lost", err)
