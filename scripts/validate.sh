@@ -3,8 +3,8 @@
 # Helm and the Kubernetes schemas on the chart; deploy/validate.d has the rest: Dockerfile,
 # compose.yaml, systemd. What needs no tools is in deploy/*_test.go, which `make test` runs.
 #
-# Missing tools are built into .bin with Go, some minutes once. HELM, KUBECTL_VALIDATE,
-# PROMTOOL and COMPOSE may name others that are there.
+# Missing tools are built into .bin with Go, some minutes once, each before what it checks. HELM,
+# KUBECTL_VALIDATE, PROMTOOL and COMPOSE may name others that are there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -66,19 +66,33 @@ build() {
 	}
 }
 
-build "$HELM" "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
-build "$KUBECTL_VALIDATE" "sigs.k8s.io/kubectl-validate@$KUBECTL_VALIDATE_VERSION"
-# Without the service discoveries of all clouds it builds in a fraction of the time.
-build "$PROMTOOL" "github.com/prometheus/prometheus/cmd/promtool@$PROMTOOL_VERSION" -tags=remove_all_sd,enable_dns_sd
-build "$COMPOSE" "github.com/docker/compose/v2/cmd@$COMPOSE_VERSION"
+# scripts PART: what is in deploy/validate.d.
+scripts() {
+	for script in deploy/validate.d/*.sh; do
+		[ -e "$script" ] || continue
+		echo "==> $script $1"
+		bash "$script" "$1" || failures=$((failures + 1))
+	done
+}
 
-# ---- Prometheus ----
-check "promtool check rules" "$PROMTOOL" check rules --lint=all --lint-fatal deploy/prometheus/rules.yml
-check "promtool test rules" "$PROMTOOL" test rules deploy/prometheus/rules_test.yml
+# ---- what needs no tool ----
 check "the chart's rules are deploy/prometheus/rules.yml" cmp deploy/prometheus/rules.yml "$CHART/files/rules.yml"
 check "the chart's dashboard is deploy/grafana/tidegate.json" cmp deploy/grafana/tidegate.json "$CHART/files/tidegate.json"
+scripts plain
+
+# ---- Prometheus ----
+# Without the service discoveries of all clouds it builds in a fraction of the time.
+build "$PROMTOOL" "github.com/prometheus/prometheus/cmd/promtool@$PROMTOOL_VERSION" -tags=remove_all_sd,enable_dns_sd
+check "promtool check rules" "$PROMTOOL" check rules --lint=all --lint-fatal deploy/prometheus/rules.yml
+check "promtool test rules" "$PROMTOOL" test rules deploy/prometheus/rules_test.yml
+
+# ---- containers, compose ----
+build "$COMPOSE" "github.com/docker/compose/v2/cmd@$COMPOSE_VERSION"
+scripts tools
 
 # ---- Helm and Kubernetes ----
+build "$HELM" "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+build "$KUBECTL_VALIDATE" "sigs.k8s.io/kubectl-validate@$KUBECTL_VALIDATE_VERSION"
 render() { "$HELM" template t "$CHART" --namespace n --kube-version "$KUBERNETES.0" "$@"; }
 render_to() {
 	local file=$1
@@ -210,13 +224,6 @@ refused "a misspelt value of the API" "replicass" --set api.replicass=3
 refused "LISTEN_ADDR behind the chart's back" "extraEnv" --set-json 'api.extraEnv=[{"name":"LISTEN_ADDR","value":":80"}]'
 refused "an alert that is not there" "there is no alert" --set prometheusRule.enabled=true --set 'prometheusRule.disabledAlerts={TidegateNone}'
 refused "a memory limit of another kind" "is not an integer with" --set worker.resources.limits.memory=1.5Gi
-
-# ---- containers, compose, systemd ----
-for script in deploy/validate.d/*.sh; do
-	[ -e "$script" ] || continue
-	echo "==> $script"
-	bash "$script" || failures=$((failures + 1))
-done
 
 if [ "$failures" -gt 0 ]; then
 	echo "$failures failed" >&2
