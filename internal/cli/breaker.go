@@ -62,7 +62,7 @@ const mostListed = 1000
 
 // keysFlags select destinations and keys.
 type keysFlags struct {
-	Destination string `placeholder:"D" help:"Only this destination and its keys."`
+	Destination string `short:"d" placeholder:"D" help:"Only this destination and its keys."`
 	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
 	Cursor      string `placeholder:"CURSOR" help:"Go on after the page of JSON with this as next."`
 	outputFlag

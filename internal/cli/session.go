@@ -62,6 +62,9 @@ func (p *Process) loadWarning(wanted func(config.Warning) bool) (*config.Config,
 
 // connect opens Redis and waits a moment for it. close must be called.
 func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, error) {
+	if isEmbedded(cfg) {
+		return nil, inputErrorf("REDIS_URL is the embedded Redis, which would end with this command: run tidegate dev, and export REDIS_URL=$(cat .tidegate/redis-url)")
+	}
 	// A failure is reported once: by the returned error.
 	quiet := slog.New(slog.DiscardHandler)
 	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-cli"})

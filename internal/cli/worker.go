@@ -44,7 +44,9 @@ func (p *Process) serve(ctx context.Context, needsDestinations bool,
 	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Redactor())
 	logging.SetStandard(log)
 	for _, w := range warnings {
-		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
+		if needsDestinations || !w.AboutWorkers() {
+			log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
+		}
 	}
 	v := p.version()
 	return run(ctx, cfg, log, app.Process{Version: v.Version, Commit: v.Commit, Environ: p.Environ})

@@ -64,7 +64,7 @@ func (w Warning) AboutAlerts() bool {
 
 // AboutWorkers reports whether the warning concerns workers only.
 func (w Warning) AboutWorkers() bool {
-	return strings.HasPrefix(w.Variable, "DESTINATION_") && strings.HasSuffix(w.Variable, "_TIMEOUT") ||
+	return w.Variable == "CREDENTIALS_KEY" || strings.HasPrefix(w.Variable, "DESTINATION_") && strings.HasSuffix(w.Variable, "_TIMEOUT") ||
 		strings.Contains(w.Variable, " destinations.") && strings.HasSuffix(w.Variable, ".timeout")
 }
 
