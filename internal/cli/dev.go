@@ -237,7 +237,7 @@ func incidents(p *Process) func(breaker.Event) {
 		if e.Key != "" && !strings.Contains(name, "/") {
 			name += "/" + e.Key
 		}
-		line := ""
+		var line string
 		switch {
 		case e.To == breaker.Open && e.From == breaker.Closed:
 			line = explain.Cause(e.Cause) + "; no calls until it is reset"

@@ -43,7 +43,6 @@ func send(t *testing.T, method, url, body string, headers ...string) (int, strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Close = true
 	r.Header.Set("Content-Type", "application/json")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
@@ -52,7 +51,7 @@ func send(t *testing.T, method, url, body string, headers ...string) (int, strin
 			r.Host = value
 		}
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,9 @@ func TestDev(t *testing.T) {
 		}
 		return cmd, out
 	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	completed := func(id string) bool {
-		resp, err := http.Get(url + "/v1/jobs/" + id)
+		resp, err := client.Get(url + "/v1/jobs/" + id)
 		if err != nil {
 			return false
 		}
@@ -46,7 +47,7 @@ func TestDev(t *testing.T) {
 	publish := func(id string) {
 		t.Helper()
 		redistest.Eventually(t, "the job is enqueued", func() bool {
-			resp, err := http.Post(url+"/v1/jobs", "application/json", strings.NewReader(`{"id":"`+id+`","destination":"demo","payload":{}}`))
+			resp, err := client.Post(url+"/v1/jobs", "application/json", strings.NewReader(`{"id":"`+id+`","destination":"demo","payload":{}}`))
 			if err != nil {
 				return false
 			}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // Files of a folder.
@@ -296,7 +298,7 @@ func cutNumber(in []byte, kind byte) (n int, rest []byte, ok bool) {
 func (f *folder) replay(ctx context.Context, commands [][]any) error {
 	for len(commands) > 0 {
 		n := min(loadBatch, len(commands))
-		_, err := f.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := redispipe.Run(ctx, f.client, func(p redis.Pipeliner) error {
 			for _, args := range commands[:n] {
 				p.Do(ctx, args...)
 			}

@@ -162,7 +162,7 @@ func TestDamaged(t *testing.T) {
 		"empty": "", "a changed value": strings.Replace(string(whole), "value", "valve", 1), "something behind": string(whole) + "*1\r\n$4\r\nPING\r\n",
 		"large numbers": "*999999999\r\n$1\r\n", "no command": "*0\r\n",
 	}
-	for n := range len(whole) {
+	for n := range whole {
 		damaged[fmt.Sprint("cut at ", n)] = string(whole[:n])
 	}
 	for name, content := range damaged {
