@@ -198,8 +198,8 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	if err := o.validate(); err != nil {
 		return err
 	}
-	if len(f.Statuses) == 0 && f.Destination == "" && f.Key == "" && f.Batch == "" {
-		return &ValidationError{Fields: []FieldError{{"filter", "selects every job there is; give a status, a destination, a key or a batch"}}}
+	if len(f.Statuses) == 0 && f.Destination == "" && f.Batch == "" && !f.byRecord() {
+		return &ValidationError{Fields: []FieldError{{"filter", "selects every job there is; give a status, a destination, a key, a batch, a time, an error or a cause"}}}
 	}
 	statuses := actable[a]
 	if len(f.Statuses) > 0 {
@@ -223,7 +223,7 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	return nil
 }
 
-// walkSource visits the ids of one source. It reads records only to filter by key: the
+// walkSource visits the ids of one source. It reads records only to filter by them: the
 // scripts check the states.
 func (c *Client) walkSource(ctx context.Context, s source, f Filter, states []string, visit func(s source, states, ids []string) error) error {
 	cur := cursor{}
@@ -237,13 +237,13 @@ func (c *Client) walkSource(ctx context.Context, s source, f Filter, states []st
 			return nil
 		}
 		ids := h.ids
-		if f.Key != "" {
+		if f.byRecord() {
 			if err := c.fill(ctx, heads); err != nil {
 				return err
 			}
 			ids = nil
 			for i, j := range h.jobs {
-				if j != nil && j.Key == f.Key {
+				if j != nil && f.matchesRecord(j) {
 					ids = append(ids, h.ids[i])
 				}
 			}

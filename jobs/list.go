@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 )
@@ -34,6 +36,42 @@ type Filter struct {
 	Destination string
 	Key         string
 	Batch       string
+	// Since and Until select jobs that ended, or were created if they have not ended, at Since or
+	// later, and before Until. Zero: at any time.
+	Since, Until time.Time
+	// Error selects jobs whose LastError has this text, in capitals or not.
+	Error string
+	// Cause selects jobs by the code of why they wait, such as rate_limited or worker_lost, or of a
+	// retry its trigger, such as timeout; decided are those that an answer rule completed or failed.
+	Cause string
+}
+
+// mostError bounds Filter.Error, in bytes.
+const mostError = 500
+
+var causeForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
+
+// byRecord reports whether jobs have to be read to know whether the filter selects them.
+func (f *Filter) byRecord() bool {
+	return f.Key != "" || f.Error != "" || f.Cause != "" || !f.Since.IsZero() || !f.Until.IsZero()
+}
+
+// matchesRecord reports whether the filter selects a job by what only its record says.
+func (f *Filter) matchesRecord(j *Job) bool {
+	at := j.CreatedAt
+	if j.EndedAt != nil {
+		at = *j.EndedAt
+	}
+	return (f.Key == "" || j.Key == f.Key) &&
+		!at.Before(f.Since) && (f.Until.IsZero() || at.Before(f.Until)) &&
+		(f.Error == "" || strings.Contains(strings.ToLower(j.LastError), strings.ToLower(f.Error))) &&
+		(f.Cause == "" || hasCause(j.ReasonCode, f.Cause))
+}
+
+// hasCause reports whether a reason has the code, or is a retry with it as its trigger.
+func hasCause(reason, cause string) bool {
+	fields := strings.Fields(reason)
+	return len(fields) > 0 && (fields[0] == cause || fields[0] == store.ReasonRetry && fields[len(fields)-1] == cause)
 }
 
 // ListOptions select a page.
@@ -102,7 +140,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	for len(page.Items) < o.Limit && bytes < pageBytes && scanned < scanPerPage && passed < passPerPage {
 		want := max(o.Limit-len(page.Items), atOnce)
 		before := scanned
-		if o.Key != "" || o.Batch != "" && len(o.Statuses) > 0 {
+		if o.byRecord() || o.Batch != "" && len(o.Statuses) > 0 {
 			want = max(want, scanAtOnce)
 		}
 		if heads, err = c.heads(ctx, sources, cur, want, heads); err != nil {
@@ -153,6 +191,15 @@ func (o *ListOptions) validate() error {
 			bad(f[0], "%q cannot be the name of a %s", clip(name), f[2])
 		}
 	}
+	if len(o.Error) > mostError {
+		bad("error", "has more than %d bytes", mostError)
+	}
+	if o.Cause != "" && !causeForm.MatchString(o.Cause) {
+		bad("cause", "%q is not a cause; they are such as rate_limited, timeout and worker_lost", clip(o.Cause))
+	}
+	if !o.Since.IsZero() && !o.Until.IsZero() && !o.Since.Before(o.Until) {
+		bad("until", "is not after since")
+	}
 	if o.HeldBy != "" && o.Destination == "" {
 		bad("held by", "needs a destination")
 	}
@@ -173,8 +220,7 @@ func joinStatuses() string {
 func (f *Filter) matches(j *Job) bool {
 	return (len(f.Statuses) == 0 || slices.Contains(f.Statuses, j.Status)) &&
 		(f.Destination == "" || j.Destination == f.Destination) &&
-		(f.Key == "" || j.Key == f.Key) &&
-		(f.Batch == "" || j.Batch == f.Batch)
+		(f.Batch == "" || j.Batch == f.Batch) && f.matchesRecord(j)
 }
 
 // source is a list or set of a queue, asynq's or ours.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/ops"
@@ -30,7 +31,7 @@ func (a *api) actOperations() {
 		register[Acted](a, operation{
 			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout,
 			summary:     act.Verb + " the jobs of a filter",
-			description: act.Effect + " The filter names at least one of status, destination, key and batch. With dry_run nothing is done, and matched says how many jobs it would be about.",
+			description: act.Effect + " The filter names at least one of them. With dry_run nothing is done, and matched says how many jobs it would be about.",
 		}, func(ctx context.Context, in *actWhereInput) (any, error) { return a.actWhere(ctx, act, in.Body) })
 	}
 }
@@ -61,6 +62,10 @@ type Selection struct {
 	Destination string        `json:"destination,omitempty" minLength:"1" doc:"Only jobs for this destination." example:"deviantart"`
 	Key         string        `json:"key,omitempty" minLength:"1" doc:"Only jobs of this key." example:"alice"`
 	Batch       string        `json:"batch,omitempty" minLength:"1" doc:"Only jobs of this batch." example:"monday"`
+	Since       time.Time     `json:"since,omitzero" doc:"Only jobs that ended, or were created if they have not ended, from then on." example:"2030-01-31T14:30:00Z"`
+	Until       time.Time     `json:"until,omitzero" doc:"Only jobs that ended, or were created if they have not ended, before." example:"2030-01-31T14:35:00Z"`
+	Error       string        `json:"error,omitempty" minLength:"1" maxLength:"500" doc:"Only jobs whose last error has this text." example:"no such album"`
+	Cause       string        `json:"cause,omitempty" minLength:"1" maxLength:"40" doc:"Only jobs that wait for this cause, such as rate_limited or worker_lost; of a retry its trigger; decided: by an answer rule." example:"timeout"`
 	DryRun      bool          `json:"dry_run,omitempty" doc:"Only count." example:"true"`
 	Reason      string        `json:"reason,omitempty" maxLength:"500" doc:"Why, for the history of the jobs." example:"wrong file"`
 }
@@ -68,7 +73,7 @@ type Selection struct {
 type actWhereInput struct{ Body Selection }
 
 func (a *api) actWhere(ctx context.Context, act ops.Act, s Selection) (any, error) {
-	f := jobs.Filter{Statuses: s.Status, Destination: s.Destination, Key: s.Key, Batch: s.Batch}
+	f := jobs.Filter{Statuses: s.Status, Destination: s.Destination, Key: s.Key, Batch: s.Batch, Since: s.Since, Until: s.Until, Error: s.Error, Cause: s.Cause}
 	if s.DryRun {
 		n, err := a.ops.Matching(ctx, act, f)
 		return Acted{Matched: &n}, err

@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -22,6 +24,10 @@ type listInput struct {
 	Destination string   `query:"destination" doc:"Only jobs for this destination." example:"deviantart"`
 	Key         string   `query:"key" doc:"Only jobs of this key." example:"alice"`
 	Batch       string   `query:"batch" doc:"Only jobs of this batch." example:"monday"`
+	Since       string   `query:"since" doc:"Only jobs that ended, or were created if they have not ended, from then on: RFC 3339." example:"2030-01-31T14:30:00Z"`
+	Until       string   `query:"until" doc:"Only jobs that ended, or were created if they have not ended, before: RFC 3339." example:"2030-01-31T14:35:00Z"`
+	Error       string   `query:"error" maxLength:"500" doc:"Only jobs whose last error has this text." example:"no such album"`
+	Cause       string   `query:"cause" maxLength:"40" doc:"Only jobs that wait for this cause, such as rate_limited or worker_lost; of a retry its trigger; decided: by an answer rule." example:"timeout"`
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"How many jobs at most." example:"50"`
 	Cursor      string   `query:"cursor" maxLength:"24576" doc:"Field next of the page before; leave it out for the first one." example:""`
 }
@@ -86,8 +92,20 @@ func listHolds(r *http.Request) int64 {
 
 func (a *api) listJobs(ctx context.Context, in *listInput) (any, error) {
 	o := jobs.ListOptions{
-		Filter: jobs.Filter{Destination: in.Destination, Key: in.Key, Batch: in.Batch},
+		Filter: jobs.Filter{Destination: in.Destination, Key: in.Key, Batch: in.Batch, Error: in.Error, Cause: in.Cause},
 		Limit:  in.Limit, Cursor: in.Cursor,
+	}
+	for _, t := range []struct {
+		name, given string
+		into        *time.Time
+	}{{"since", in.Since, &o.Since}, {"until", in.Until, &o.Until}} {
+		if t.given == "" {
+			continue
+		}
+		var err error
+		if *t.into, err = jobjson.ParseTime(t.given); err != nil {
+			return nil, &jobs.ValidationError{Fields: []jobs.FieldError{{Field: t.name, Message: err.Error()}}}
+		}
 	}
 	for _, several := range in.Status {
 		for name := range strings.SplitSeq(several, ",") {

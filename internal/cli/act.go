@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -43,7 +46,7 @@ func (c *actFlags) Validate(command *kong.Context) error {
 	case len(c.IDs) > 0 && c.given():
 		return inputErrorf("give either ids or filters, not both%s", help)
 	case len(c.IDs) == 0 && !c.given():
-		return inputErrorf("name the jobs by their ids, or by --status, --destination, --key or --batch%s", help)
+		return inputErrorf("name the jobs by their ids, or by --status, --destination, --key, --batch, --since, --until, --error or --cause%s", help)
 	case len(c.IDs) > 0 && c.DryRun:
 		return inputErrorf("--dry-run goes with filters; look at single jobs with: tidegate get ID")
 	}
@@ -128,11 +131,30 @@ type filterFlags struct {
 	Destination *string  `short:"d" placeholder:"NAME" help:"Only jobs for this destination."`
 	Key         *string  `placeholder:"KEY" help:"Only jobs of this key."`
 	Batch       *string  `placeholder:"NAME" help:"Only jobs of this batch."`
+	Since       *instant `placeholder:"TIME" help:"Only jobs that ended, or were created if they have not ended, from then on: RFC 3339, or how long ago, such as 2h."`
+	Until       *instant `placeholder:"TIME" help:"Only jobs that ended, or were created if they have not ended, before: likewise."`
+	Error       *string  `placeholder:"TEXT" help:"Only jobs whose last error has this text."`
+	Cause       *string  `placeholder:"CODE" help:"Only jobs that wait for this cause: rate_limited, timeout, worker_lost and the like; or decided, by an answer rule."`
+}
+
+// instant is a time as RFC 3339, or how long ago it is.
+type instant struct{ time.Time }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (i *instant) UnmarshalText(b []byte) (err error) {
+	if ago, wrong := config.ParseDuration(string(b)); wrong == nil && ago > 0 {
+		i.Time = time.Now().Add(-ago)
+		return nil
+	}
+	if i.Time, err = jobjson.ParseTime(string(b)); err != nil {
+		return fmt.Errorf("%w, or how long ago, such as 2h", err)
+	}
+	return nil
 }
 
 // given reports whether any of the flags was given.
 func (f *filterFlags) given() bool {
-	return f.Status != nil || f.Destination != nil || f.Key != nil || f.Batch != nil
+	return f.Status != nil || f.Destination != nil || f.Key != nil || f.Batch != nil || f.Since != nil || f.Until != nil || f.Error != nil || f.Cause != nil
 }
 
 // empty names a flag that was given without a value, "" if none was.
@@ -146,6 +168,10 @@ func (f *filterFlags) empty() string {
 		return "--key"
 	case f.Batch != nil && *f.Batch == "":
 		return "--batch"
+	case f.Error != nil && *f.Error == "":
+		return "--error"
+	case f.Cause != nil && *f.Cause == "":
+		return "--cause"
 	}
 	return ""
 }
@@ -157,7 +183,13 @@ func (f *filterFlags) filter() jobs.Filter {
 		}
 		return *s
 	}
-	out := jobs.Filter{Destination: value(f.Destination), Key: value(f.Key), Batch: value(f.Batch)}
+	out := jobs.Filter{Destination: value(f.Destination), Key: value(f.Key), Batch: value(f.Batch), Error: value(f.Error), Cause: value(f.Cause)}
+	if f.Since != nil {
+		out.Since = f.Since.Time
+	}
+	if f.Until != nil {
+		out.Until = f.Until.Time
+	}
 	for _, s := range f.Status {
 		out.Statuses = append(out.Statuses, jobs.Status(s))
 	}

@@ -193,3 +193,26 @@ func TestActInterrupted(t *testing.T) {
 	}
 	b.wantStatuses(t, "a pending")
 }
+
+// Jobs are named by time and error; a wrong time is refused.
+func TestActByTimeAndError(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "enqueue", "-d", "shop", "--id", "a", "--payload", "{}")
+	for args, want := range map[string]string{
+		"cancel --since 1h --dry-run":                       "would cancel 1 job\n",
+		"cancel --since 1h --until 30m --dry-run":           "would cancel 0 jobs\n",
+		"cancel --until 2026-01-31T14:35:00Z --dry-run":     "would cancel 0 jobs\n",
+		"cancel -d shop --error boom --dry-run":             "would cancel 0 jobs\n",
+		"list --since 1h --cause rate_limited --error none": "no jobs\n",
+	} {
+		if got := b.run(t, strings.Fields(args)...).stdout; got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+	for _, args := range []string{"list --since yesterday", "cancel --until= --dry-run", "cancel --error= --dry-run", "list --cause Rate"} {
+		if out := b.run(t, strings.Fields(args)...); out.status != 2 {
+			t.Errorf("%s: %+v", args, out)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -110,9 +111,8 @@ type selection struct {
 
 // jobsAct reads an act on selected jobs.
 func (d *Dashboard) jobsAct(r *http.Request) (act, error) {
-	s := selection{all: r.PostFormValue("scope") == "all", filter: filter{
-		Status: r.PostFormValue("status"), Destination: r.PostFormValue("destination"), Key: r.PostFormValue("key"), Batch: r.PostFormValue("batch"),
-	}}
+	s := selection{all: r.PostFormValue("scope") == "all"}
+	s.filter.take(r.PostFormValue)
 	var ok bool
 	if s.act, ok = ops.ActNamed(r.PostFormValue("action")); !ok {
 		return act{}, errNoAction
@@ -161,9 +161,10 @@ func (d *Dashboard) askAboutJobs(ctx context.Context, s selection) (question, er
 		}
 		what = plural(n, "job", "jobs")
 		q.Lead = "All " + s.filter.Words() + " that can be " + past + ": " + chart.Count(n) + " now. Jobs that match meanwhile are included."
-		q.Fields = append(q.Fields, [][2]string{
-			{"scope", "all"}, {"status", s.filter.Status}, {"destination", s.filter.Destination}, {"key", s.filter.Key}, {"batch", s.filter.Batch},
-		}...)
+		q.Fields = append(q.Fields, [2]string{"scope", "all"})
+		for _, name := range slices.Sorted(maps.Keys(s.filter.Hidden())) {
+			q.Fields = append(q.Fields, [2]string{name, *s.filter.fields()[name]})
+		}
 	} else {
 		for _, id := range s.ids {
 			q.Fields = append(q.Fields, [2]string{"id", id})

@@ -25,11 +25,41 @@ type filter struct {
 
 	// Held is the key whose breaker or limits hold the jobs: their own key, or a value of KEY_BY.
 	Held string
+
+	// Since, Until (RFC 3339), Error and Cause are those of [jobs.Filter].
+	Since, Until, Error, Cause string
 }
 
 func filterOf(r *http.Request) filter {
-	value := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	return filter{Status: value("status"), Destination: value("destination"), Key: value("key"), Batch: value("batch"), Held: value("held")}
+	f := filter{Held: strings.TrimSpace(r.FormValue("held"))}
+	f.take(r.FormValue)
+	return f
+}
+
+// take reads the fields by which jobs are acted on, too.
+func (f *filter) take(value func(name string) string) {
+	for name, into := range f.fields() {
+		*into = strings.TrimSpace(value(name))
+	}
+}
+
+// fields are the fields by which jobs are acted on, too, by name.
+func (f *filter) fields() map[string]*string {
+	return map[string]*string{
+		"status": &f.Status, "destination": &f.Destination, "key": &f.Key, "batch": &f.Batch,
+		"since": &f.Since, "until": &f.Until, "error": &f.Error, "cause": &f.Cause,
+	}
+}
+
+// Hidden are the fields that are set.
+func (f filter) Hidden() map[string]string {
+	out := map[string]string{}
+	for name, value := range f.fields() {
+		if *value != "" {
+			out[name] = *value
+		}
+	}
+	return out
 }
 
 // check returns what is wrong with a filter, without asking Redis.
@@ -46,6 +76,11 @@ func (f filter) check() error {
 	case f.Batch != "" && !jobs.ValidName(f.Batch):
 		return wrong("“%s” is not a valid batch: batches have letters, digits and . _ : @ -", text.Cut(f.Batch, 80))
 	}
+	for _, t := range []string{f.Since, f.Until} {
+		if _, err := time.Parse(time.RFC3339, t); t != "" && err != nil {
+			return wrong("“%s” is not a time such as 2026-01-31T14:35:00Z.", text.Cut(t, 40))
+		}
+	}
 	return nil
 }
 
@@ -53,7 +88,9 @@ func (f filter) check() error {
 func (f filter) Given() bool { return f != filter{} }
 
 func (f filter) jobs() jobs.Filter {
-	out := jobs.Filter{Destination: f.Destination, Key: f.Key, Batch: f.Batch}
+	out := jobs.Filter{Destination: f.Destination, Key: f.Key, Batch: f.Batch, Error: f.Error, Cause: f.Cause}
+	out.Since, _ = time.Parse(time.RFC3339, f.Since) // checked
+	out.Until, _ = time.Parse(time.RFC3339, f.Until)
 	if f.Status != "" {
 		out.Statuses = []jobs.Status{jobs.Status(f.Status)}
 	}
@@ -66,16 +103,17 @@ func (f filter) URL() string { return f.with("", "") }
 // with is the address with one value changed.
 func (f filter) with(name, value string) string {
 	v := url.Values{}
-	for _, p := range [][2]string{{"status", f.Status}, {"destination", f.Destination}, {"key", f.Key}, {"batch", f.Batch}, {"held", f.Held}} {
-		if p[0] == name {
-			p[1] = value
-		}
-		if p[1] != "" {
-			v.Set(p[0], p[1])
-		}
+	for n, of := range f.fields() {
+		v.Set(n, *of)
 	}
-	if name == "cursor" {
+	v.Set("held", f.Held)
+	if name != "" {
 		v.Set(name, value)
+	}
+	for n := range v {
+		if v.Get(n) == "" && n != "cursor" {
+			v.Del(n)
+		}
 	}
 	if len(v) == 0 {
 		return "/jobs"

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -107,12 +108,20 @@ func FilterWords(f jobs.Filter) string {
 		parts = append(parts, strings.ReplaceAll(joinStatuses(f.Statuses), "_", " "))
 	}
 	parts = append(parts, "jobs")
-	for _, p := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}} {
+	for _, p := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}, {"since ", instant(f.Since)}, {"until ", instant(f.Until)}, {"with the error ", f.Error}, {"because of ", f.Cause}} {
 		if p[1] != "" {
 			parts = append(parts, p[0]+p[1])
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// instant is a time of a filter, "" if it is zero.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // Results are what an act on named jobs came to.
