@@ -216,3 +216,16 @@ func TestActByTimeAndError(t *testing.T) {
 		}
 	}
 }
+
+func TestQueuePauseAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, append([]string{"DESTINATION_1_NAME=blog", "DESTINATION_1_URL=https://api.example.com/blog"}, shop...)...)
+	b.run(t, "queue", "pause", "blog")
+	b.run(t, "queue", "pause", "--all").want(t, 0, "DESTINATION  QUEUE\nblog         was paused already\nshop         is paused\n", "")
+	b.run(t, "queue", "resume", "--all").want(t, 0, "DESTINATION  QUEUE\nblog         is resumed\nshop         is resumed\n", "")
+	for _, args := range [][]string{{"queue", "pause"}, {"queue", "resume", "shop", "--all"}} {
+		if out := b.run(t, args...); out.status != 2 || !strings.Contains(out.stderr, "name a destination, or give --all") {
+			t.Errorf("%q: %+v", args, out)
+		}
+	}
+}

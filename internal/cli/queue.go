@@ -1,6 +1,12 @@
 package cli
 
-import "context"
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tidegate/tidegate/internal/ops"
+)
 
 type queueCmds struct {
 	Pause  queuePauseCmd  `cmd:"" help:"Stop starting jobs of a destination, until it is resumed."`
@@ -9,13 +15,17 @@ type queueCmds struct {
 
 // queueName is the argument that names the destination of a queue.
 type queueName struct {
-	Destination string `arg:"" name:"destination" help:"Name of the destination."`
+	Destination string `arg:"" optional:"" name:"destination" help:"Name of the destination."`
+	All         bool   `help:"All destinations that are known."`
 	outputFlag
 }
 
 // Validate refuses names that a destination cannot have.
 func (c *queueName) Validate() error {
-	if c.Destination == "" { // missing
+	if c.All == (c.Destination != "") {
+		return inputErrorf("name a destination, or give --all")
+	}
+	if c.All {
 		return nil
 	}
 	return checkDestination(c.Destination)
@@ -23,8 +33,8 @@ func (c *queueName) Validate() error {
 
 // pause pauses or resumes a destination; changed and unchanged are what is printed.
 func (c *queueName) pause(ctx context.Context, p *Process, s *session, pause bool, reason, changed, unchanged string) error {
-	if err := checkDestination(c.Destination); err != nil { // "", which Validate takes for a missing one
-		return err
+	if c.All {
+		return c.pauseAll(ctx, p, s, pause, reason)
 	}
 	doc, err := s.PauseDestination(ctx, c.Destination, pause, p.why(reason))
 	if err != nil {
@@ -34,6 +44,33 @@ func (c *queueName) pause(ctx context.Context, p *Process, s *session, pause boo
 		changed = unchanged
 	}
 	return c.say(p, doc, changed, c.Destination)
+}
+
+// pauseAll pauses or resumes all destinations, and names those that it changed.
+func (c *queueName) pauseAll(ctx context.Context, p *Process, s *session, pause bool, reason string) error {
+	known, err := s.Destinations(ctx)
+	if err != nil {
+		return err
+	}
+	page := ops.Page[ops.PausedDestination]{Items: []ops.PausedDestination{}}
+	var failed error
+	for _, d := range known {
+		doc, err := s.PauseDestination(ctx, d.Name, pause, p.why(reason))
+		if failed = err; err != nil {
+			break
+		}
+		page.Items = append(page.Items, doc)
+	}
+	what := map[bool]string{true: "is paused", false: "is resumed"}[pause]
+	return errors.Join(failed, table[ops.PausedDestination]{
+		none: "no destination is known", head: []string{"DESTINATION", "QUEUE"},
+		row: func(d ops.PausedDestination) []string {
+			if !d.Changed {
+				return []string{d.Destination, strings.Replace(what, "is", "was", 1) + " already"}
+			}
+			return []string{d.Destination, what}
+		},
+	}.print(p, c.outputFlag, page))
 }
 
 type queuePauseCmd struct {
