@@ -92,13 +92,17 @@ func TestActOnMany(t *testing.T) {
 	b := newBench(t)
 	b.add(t, "shop", []jobs.Option{jobs.Key("alice"), jobs.Batch("monday")}, "a1", "a2", "a3")
 	b.add(t, "stock", []jobs.Option{jobs.Key("bob")}, "b1")
-	one, three := 1, 3
+	none, one, three := 0, 1, 3
 	for i, step := range []struct {
 		verb, body string
 		want       Acted
 	}{
 		{"pause", `{"destination":"shop","dry_run":true}`, Acted{Matched: &three}},
 		{"cancel", `{"key":"bob","status":["pending","paused"],"dry_run":true}`, Acted{Matched: &one}},
+		{"cancel", `{"since":"2026-01-31T14:30:00Z","batch":"monday","dry_run":true}`, Acted{Matched: &three}},
+		{"cancel", `{"until":"2026-01-31T14:30:00Z","dry_run":true}`, Acted{Matched: &none}},
+		{"cancel", `{"batch":"monday","error":"boom","dry_run":true}`, Acted{Matched: &none}},
+		{"cancel", `{"batch":"monday","cause":"timeout","dry_run":true}`, Acted{Matched: &none}},
 		{"pause", `{"batch":"monday","reason":"tea"}`, Acted{Done: 3}},
 		{"pause", `{"batch":"monday"}`, Acted{}},
 		{"resume", `{"destination":"shop","key":"alice"}`, Acted{Done: 3}},
@@ -123,6 +127,8 @@ func TestActOnMany(t *testing.T) {
 		{"cancel", `{"destination":"blog"}`, "body.destination"},
 		{"cancel", `{"destination":"blog","dry_run":true}`, "body.destination"},
 		{"cancel", `{"batch":"a b"}`, "body.batch"},
+		{"cancel", `{"since":"yesterday"}`, "body.since"},
+		{"cancel", `{"cause":"Rate"}`, "body.cause"},
 		{"cancel", `{"destination":"shop","dryrun":true}`, "body.dryrun"},
 		{"cancel", `{"destination":"shop","dry_run":"false"}`, "body.dry_run"},
 	} {

@@ -191,6 +191,8 @@ func TestLookRefuses(t *testing.T) {
 		"/v1/jobs?status=":                  {422, "query.status"},
 		"/v1/jobs?key=&batch=&destination=": {422, "query.batch query.destination query.key"},
 		"/v1/jobs?limit=1&limit=2":          {422, "query.limit"},
+		"/v1/jobs?since=yesterday":          {422, "query.since"},
+		"/v1/jobs?cause=Rate&until=":        {422, "query.cause query.until"},
 		"/v1/jobs?limit=0":                  {422, "query.limit"},
 		"/v1/jobs?limit=1001":               {422, "query.limit"},
 		"/v1/jobs?limit=many":               {422, "query.limit"},

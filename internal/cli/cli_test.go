@@ -34,7 +34,7 @@ func TestUsage(t *testing.T) {
 		{"batch get", `BATCH is missing; run "tidegate batch get --help"`},
 		{"batch get a b", `unexpected argument b; run "tidegate batch get --help"`},
 		{"queue", `no command given; there are pause, resume; run "tidegate queue --help"`},
-		{"queue pause", `DESTINATION is missing; run "tidegate queue pause --help"`},
+		{"queue pause", "name a destination, or give --all"},
 		{"stats shop", `unexpected argument shop; run "tidegate stats --help"`},
 		{"doctor --dry", `unknown flag --dry, did you mean "--dry-run"?; run "tidegate doctor --help"`},
 		{"cancel --foo", `unknown flag --foo; run "tidegate cancel --help"`},

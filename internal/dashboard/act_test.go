@@ -53,6 +53,34 @@ func TestBulk(t *testing.T) {
 	s.post("/jobs", form).shows(t, http.StatusOK, "Nothing to cancel", "None of the jobs in batch monday can be cancelled now.")
 }
 
+// A filter by time, error and cause stays through the list, the question and the act.
+func TestBulkByTimeAndError(t *testing.T) {
+	t.Parallel()
+	s := open(t, access.ScopeOperate, "shop")
+	s.fill("shop", "monday", 3)
+	const filter = "batch=monday&error=boom&since=2026-01-31T14%3A30%3A00Z"
+	p := s.get("/jobs?" + filter)
+	for _, hidden := range []string{`name="since" value="2026-01-31T14:30:00Z"`, `name="error" value="boom"`} {
+		if !strings.Contains(p.body, hidden) {
+			t.Errorf("the list has no field %s", hidden)
+		}
+	}
+	form := url.Values{"scope": {"all"}, "batch": {"monday"}, "error": {"boom"}, "action": {"cancel"}, "confirm": {"1"}}
+	s.post("/jobs", form)
+	if got := s.status("monday-000000"); got != jobs.Pending {
+		t.Errorf("a job without the error is %s", got)
+	}
+	form.Set("error", "")
+	form.Set("since", "2026-01-31T14:30:00Z")
+	form.Del("confirm")
+	s.post("/jobs", form).shows(t, http.StatusOK, "Cancel 3 jobs?", "jobs in batch monday since 2026-01-31T14:30:00Z")
+	for _, wrong := range []string{"since=x", "cause=Rate", "error=" + strings.Repeat("x", 501)} {
+		if p := s.get("/jobs?" + wrong); p.status != http.StatusBadRequest {
+			t.Errorf("%.20s: %d", wrong, p.status)
+		}
+	}
+}
+
 // Jobs that were ticked are acted on after a question, one job at once unless that
 // destroys something.
 func TestSelected(t *testing.T) {

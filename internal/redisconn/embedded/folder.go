@@ -1,22 +1,23 @@
 package embedded
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
@@ -41,8 +42,6 @@ const (
 	loadBatch = 1000
 	// callTimeout bounds a snapshot and a batch of commands of the replay.
 	callTimeout = time.Minute
-	// endMark begins the argument of the last command of a snapshot, with the SHA-256 of what is before it.
-	endMark = "tidegate:sha256:"
 )
 
 //go:embed dump.lua
@@ -195,32 +194,24 @@ func (f *folder) save() error {
 	if err != nil {
 		return fmt.Errorf("embedded: take a snapshot: %w", err)
 	}
-	var b bytes.Buffer
+	var b []byte
 	for _, c := range commands {
 		args, _ := c.([]any)
-		appendCommand(&b, args...)
-		if b.Len() > maxData {
+		b = append(b, command(args...)...)
+		if len(b) > maxData {
 			return fmt.Errorf("embedded: the data is larger than %d MB; set REDIS_URL to a Redis server", maxData>>20)
 		}
 	}
-	sum := sha256.Sum256(b.Bytes())
+	b = append(b, seal(b)...)
+	sum := sha256.Sum256(b)
 	if sum == f.saved {
 		return nil
 	}
-	appendCommand(&b, "ECHO", endMark+hex.EncodeToString(sum[:]))
-	if err := f.write(dataFile, b.Bytes()); err != nil {
+	if err := f.write(dataFile, b); err != nil {
 		return err
 	}
 	f.saved = sum
 	return nil
-}
-
-func appendCommand(b *bytes.Buffer, args ...any) {
-	fmt.Fprintf(b, "*%d\r\n", len(args))
-	for _, a := range args {
-		text, _ := a.(string)
-		fmt.Fprintf(b, "$%d\r\n%s\r\n", len(text), text)
-	}
 }
 
 // write replaces a file of the folder: a crash leaves the old one or the new one.
@@ -243,8 +234,8 @@ func (f *folder) write(name string, content []byte) error {
 	return nil
 }
 
-// read returns the commands of the last snapshot.
-func (f *folder) read() (commands [][]any, err error) {
+// read returns the commands of the last snapshot, without its seal.
+func (f *folder) read() ([]byte, error) {
 	path := filepath.Join(f.dir, dataFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -253,53 +244,42 @@ func (f *folder) read() (commands [][]any, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	rest := content
-	for len(rest) > 0 {
-		before := len(content) - len(rest)
-		args, after, ok := cutCommand(rest)
-		if !ok {
-			break
-		}
-		if len(args) == 2 && args[0] == "ECHO" && len(after) == 0 {
-			if sum := sha256.Sum256(content[:before]); args[1] == endMark+hex.EncodeToString(sum[:]) {
-				f.saved = sum
-				return commands, nil
-			}
-		}
-		commands, rest = append(commands, args), after
+	commands := content[:max(0, len(content)-len(seal(nil)))]
+	if !bytes.Equal(content[len(commands):], seal(commands)) {
+		return nil, fmt.Errorf("embedded: the snapshot %s is damaged, and left as it is: restore it from a copy, or move it away to start without its jobs", path)
 	}
-	return nil, fmt.Errorf("embedded: the snapshot %s is damaged, and left as it is: restore it from a copy, or move it away to start without its jobs", path)
+	return commands, nil
 }
 
-// cutCommand reads the first command of a snapshot.
-func cutCommand(in []byte) (args []any, rest []byte, ok bool) {
-	n, rest, ok := cutNumber(in, '*')
-	for range n {
-		var size int
-		if size, rest, ok = cutNumber(rest, '$'); !ok || size+2 > len(rest) {
-			return nil, nil, false
-		}
-		args, rest = append(args, string(rest[:size])), rest[size+2:]
-	}
-	return args, rest, ok && n > 0
+// seal is the command at the end of a snapshot, with a checksum of the others.
+func seal(commands []byte) []byte {
+	return command("ECHO", fmt.Sprintf("tidegate:sha256:%x", sha256.Sum256(commands)))
 }
 
-// cutNumber reads a line such as "*3": a number that is no more than what follows can hold.
-func cutNumber(in []byte, kind byte) (n int, rest []byte, ok bool) {
-	line, rest, found := bytes.Cut(in, []byte("\r\n"))
-	if !found || len(line) < 2 || line[0] != kind {
-		return 0, nil, false
+// command encodes a command in Redis's protocol.
+func command(args ...any) []byte {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		text, _ := a.(string)
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(text), text)
 	}
-	n, err := strconv.Atoi(string(line[1:]))
-	return n, rest, err == nil && n >= 0 && n <= len(rest)
+	return b
 }
 
 // replay runs the commands of a snapshot.
-func (f *folder) replay(ctx context.Context, commands [][]any) error {
-	for len(commands) > 0 {
-		n := min(loadBatch, len(commands))
+func (f *folder) replay(ctx context.Context, commands []byte) error {
+	in := bufio.NewReader(bytes.NewReader(commands))
+	for more := true; more; {
 		_, err := redispipe.Run(ctx, f.client, func(p redis.Pipeliner) error {
-			for _, args := range commands[:n] {
+			for range loadBatch {
+				read, err := server.ParseReply(in)
+				if more = !errors.Is(err, io.EOF); !more {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				args, _ := read.([]any)
 				p.Do(ctx, args...)
 			}
 			return nil
@@ -307,7 +287,6 @@ func (f *folder) replay(ctx context.Context, commands [][]any) error {
 		if err != nil {
 			return fmt.Errorf("embedded: load %s: %w", filepath.Join(f.dir, dataFile), err)
 		}
-		commands = commands[n:]
 	}
 	return nil
 }
