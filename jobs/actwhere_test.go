@@ -262,8 +262,8 @@ func TestActWhereRefuses(t *testing.T) {
 	id := b.enqueue().ID
 	for want, f := range map[string]jobs.Filter{
 		"filter: selects every job there is; give a status, a destination, a key, a batch, a time, an error or a cause": {},
-		`status: "done" is not a status; there are`:                                          {Statuses: []jobs.Status{"done"}},
-		`destination: "A b" cannot be the name of a destination`:                             {Destination: "A b"},
+		`status: "done" is not a status; there are`:              {Statuses: []jobs.Status{"done"}},
+		`destination: "A b" cannot be the name of a destination`: {Destination: "A b"},
 	} {
 		_, err := b.ActWhere(context.Background(), jobs.ActionCancel, f)
 		_, err2 := b.CountWhere(context.Background(), jobs.ActionCancel, f)
