@@ -102,6 +102,25 @@ soak: redis ## Run the long tests: end to end, and against the invariants; up to
 image: ## Build the container image tidegate:local with docker, podman or buildah
 	@deploy/image.sh
 
+GORELEASER := $(BIN)/goreleaser-v2.15.1
+CYCLONEDX := $(BIN)/cyclonedx-gomod
+
+.PHONY: snapshot
+snapshot: $(GORELEASER) $(CYCLONEDX) ## Build a release into dist without publishing it; without Docker it has no image
+	@docker info >/dev/null 2>&1 || skip=--skip=docker; \
+	PATH="$$PWD/$(BIN):$$PATH" $(GORELEASER) release --snapshot --clean $${skip:-}
+
+.PHONY: release
+release: $(GORELEASER) $(CYCLONEDX)
+	PATH="$$PWD/$(BIN):$$PATH" $(GORELEASER) release --clean
+
+$(GORELEASER):
+	GOBIN="$$PWD/$(BIN)" $(GO) install github.com/goreleaser/goreleaser/v2@v2.15.1
+	@mv $(BIN)/goreleaser $@
+
+$(CYCLONEDX):
+	GOBIN="$$PWD/$(BIN)" $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+
 .PHONY: validate
 validate: ## Check chart, rules and compose file with helm, promtool and the like; installs them into .bin
 	@scripts/validate.sh

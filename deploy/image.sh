@@ -39,18 +39,7 @@ for name in GO_IMAGE BASE_IMAGE; do
 done
 
 if [ -n "$prebuilt" ]; then
-	ca=
-	for file in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do
-		if [ -z "$ca" ] && [ -s "$file" ]; then
-			ca=$file
-		fi
-	done
-	if [ -z "$ca" ]; then
-		echo "no CA bundle found: name one in SSL_CERT_FILE" >&2
-		exit 1
-	fi
-	mkdir -p dist
-	install -m 0644 "$ca" dist/ca-certificates.crt
+	scripts/ca-bundle.sh dist/ca-certificates.crt
 	CGO_ENABLED=0 GOOS=linux go build -trimpath -buildvcs=false -tags grpcnotrace \
 		-ldflags "-s -w -X main.version=$version -X main.commit=$commit" -o dist/tidegate ./cmd/tidegate
 	args+=(--target prebuilt)

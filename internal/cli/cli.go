@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	mangokong "github.com/alecthomas/mango-kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -36,7 +38,8 @@ type Process struct {
 
 // grammar is the command line. What --help adds to it is in help.txt.
 type grammar struct {
-	Version versionFlag `name:"version" help:"Print the version and exit."`
+	Version versionFlag       `name:"version" help:"Print the version and exit."`
+	Man     mangokong.ManFlag `name:"man" hidden:"" help:"Print the manual page and exit."`
 
 	Dev     devCmd        `cmd:"" help:"Develop with one process: worker, API, dashboard and an embedded Redis."`
 	Demo    demoCmd       `cmd:"" help:"See it all work in half a minute, with nothing installed."`
@@ -64,6 +67,8 @@ type grammar struct {
 	Presets presetsCmds   `cmd:"" help:"Look at what is known of APIs."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
+
+	Completion kongcompletion.Completion `cmd:"" help:"Print how to activate completion in bash, zsh or fish."`
 }
 
 const description = `Publishes jobs to rate-limited APIs and wastes no call on a limit that is already known.
@@ -120,6 +125,8 @@ func (p *Process) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build the command line: %w", err)
 	}
+	// A shell that asks for completions sets COMP_LINE: it gets them, and the process exits.
+	kongcompletion.Register(parser)
 	command, err := parser.Parse(p.Args)
 	switch {
 	case exited: // --help and --version have said all there is

@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		args   string
 		stderr string
 	}{
-		{"", `no command given; there are dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, cancel, pause, resume, retry, queue, breaker, limits, doctor, alerts, fake-api, token, answers, presets, config, version; run "tidegate --help"`},
+		{"", `no command given; there are dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, cancel, pause, resume, retry, queue, breaker, limits, doctor, alerts, fake-api, token, answers, presets, config, version, completion; run "tidegate --help"`},
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},
@@ -91,6 +91,17 @@ func TestDetails(t *testing.T) {
 func TestHelpNeedsNoArguments(t *testing.T) {
 	t.Parallel()
 	runIn(t, []string{"REDIS_URL=nonsense"}, "", "breaker", "get", "-h").ok(t)
+}
+
+// Both are made from the grammar: a release has them beside the binary.
+func TestCompletionAndManualPage(t *testing.T) {
+	t.Parallel()
+	if out := runIn(t, nil, "", "completion", "bash", "-c").ok(t); !strings.HasPrefix(out, "complete ") {
+		t.Errorf("completion of bash: %s", out)
+	}
+	if out := runIn(t, nil, "", "--man").ok(t); !strings.Contains(out, "breaker trip") && !strings.Contains(out, `trip <name>`) {
+		t.Errorf("the manual page has no breaker trip: %.2000s", out)
+	}
 }
 
 func TestVersion(t *testing.T) {
