@@ -1,0 +1,283 @@
+"""Client of Tidegate's HTTP API. Standard library only; safe for use by several threads.
+
+    client = Tidegate("http://127.0.0.1:8080", token="tg_…")
+    job = client.enqueue("shop", {"title": "Dawn"}, ttl="1h")
+    job = client.wait(job["id"], timeout=60)
+
+Jobs, batches and counts are dicts as the HTTP API returns them (docs/api.md). A request that got no response,
+or 429 or 503, is repeated: jobs have an id, so that none is enqueued twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import random
+import re
+import time
+import uuid
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+__all__ = ["Tidegate", "Permit", "TidegateError", "PermitRefused", "verify_callback"]
+
+Json = Dict[str, Any]
+
+ENDED = frozenset({"completed", "failed", "cancelled", "expired"})
+_AT_ONCE = 1000  # jobs of one request of enqueue_many
+_LONGEST_WAIT = 30.0  # seconds of one request that waits
+_REPEATED = frozenset({429, 502, 503, 504})
+
+
+class TidegateError(Exception):
+    """A request was refused. problem is the response's document (RFC 9457), errors what is wrong with which field."""
+
+    def __init__(self, status: int, problem: Json, retry_after: Optional[float] = None):
+        self.status, self.problem, self.retry_after = status, problem, retry_after
+        self.errors = problem.get("errors") or []
+        details = "; ".join(f"{e.get('location')}: {e.get('message')}" for e in self.errors)
+        super().__init__(f"{status}: {problem.get('detail') or problem.get('title') or 'no details'}" + (f" ({details})" if details else ""))
+
+
+class PermitRefused(TidegateError):
+    """No call may be made now. retry_after is in seconds; reason and until say why, and for how long."""
+
+    @property
+    def reason(self) -> str:
+        return self.problem.get("reason", "")
+
+    @property
+    def until(self) -> Optional[str]:
+        return self.problem.get("until")
+
+
+class Tidegate:
+    """A client. base_url and token default to TIDEGATE_URL and TIDEGATE_TOKEN. timeout is that of one request in
+    seconds; retries is how often a request is repeated at most."""
+
+    def __init__(self, base_url: Optional[str] = None, token: Optional[str] = None, timeout: float = 30, retries: int = 5):
+        self._base = (base_url or os.environ.get("TIDEGATE_URL") or "http://127.0.0.1:8080").rstrip("/")
+        self._token = token or os.environ.get("TIDEGATE_TOKEN")
+        self._timeout, self._retries = timeout, retries
+
+    # Jobs
+
+    def enqueue(self, destination: str, payload: Any, *, id: Optional[str] = None, **fields: Any) -> Json:
+        """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, batch, retry,
+        cost, request, available_at, after, … With an id of your own the enqueue may be repeated."""
+        job = {"id": id or str(uuid.uuid4()), "destination": destination, "payload": payload, **fields}
+        return self._json("POST", "/v1/jobs", job)
+
+    def enqueue_many(self, jobs: Iterable[Mapping[str, Any]]) -> Json:
+        """Enqueues any number of jobs (dicts with destination and payload), a thousand a request while the
+        iterable yields them. Returns {"accepted", "duplicates", "rejected", "items": the rejected ones, by index}."""
+        counts: Json = {"accepted": 0, "duplicates": 0, "rejected": 0, "items": []}
+        sent, several = 0, []
+        for job in jobs:
+            several.append({"id": str(uuid.uuid4()), **job})
+            if len(several) == _AT_ONCE:
+                sent += self._send_many(several, sent, counts)
+                several = []
+        if several:
+            self._send_many(several, sent, counts)
+        return counts
+
+    def _send_many(self, jobs: list, before: int, counts: Json) -> int:
+        lines = "".join(json.dumps(job, separators=(",", ":")) + "\n" for job in jobs).encode()
+        try:
+            answer = self._json("POST", "/v1/jobs", lines, {"Content-Type": "application/x-ndjson"})
+        except TidegateError as e:
+            if e.status != 422 or "items" not in e.problem:
+                raise
+            answer = e.problem
+        for name in ("accepted", "duplicates", "rejected"):
+            counts[name] += answer.get(name, 0)
+        for item in answer.get("items") or []:
+            counts["items"].append({**item, "index": before + item["index"]})
+        return len(jobs)
+
+    def get(self, id: str) -> Json:
+        return self._json("GET", "/v1/jobs/" + _part(id))
+
+    def wait(self, id: str, timeout: float = 60) -> Json:
+        """Waits until the job has ended, and returns it; the job as it is if the timeout (seconds) is over before."""
+        return self._wait("/v1/jobs/" + _part(id), timeout, lambda job: job["status"] in ENDED)
+
+    def cancel(self, id: str, reason: str = "") -> Json:
+        return self._json("POST", f"/v1/jobs/{_part(id)}/cancel", {"reason": reason} if reason else None)
+
+    # Batches
+
+    def batch(self, name: str) -> Json:
+        return self._json("GET", "/v1/batches/" + _part(name))
+
+    def wait_batch(self, name: str, timeout: float = 60) -> Json:
+        """Waits until all jobs of the batch have ended, as wait does."""
+        return self._wait("/v1/batches/" + _part(name), timeout, lambda batch: batch["done"])
+
+    def batch_jobs(self, name: str) -> Iterator[Json]:
+        """Yields the jobs of a batch with their responses, while they arrive."""
+        with self._open("GET", f"/v1/batches/{_part(name)}/jobs", None, {"Accept": "application/x-ndjson"}) as response:
+            for line in response:
+                if line.strip():
+                    yield json.loads(line)
+
+    def cancel_batch(self, name: str, reason: str = "") -> Json:
+        return self._json("POST", "/v1/jobs/cancel", {"batch": name, **({"reason": reason} if reason else {})})
+
+    # Permits
+
+    def permit(self, destination: str, *, key: str = "", cost: int = 1, wait: float = 0, lease: Optional[float] = None) -> "Permit":
+        """Returns the permit of one call that is no job, or raises PermitRefused. With wait (seconds) it queues
+        for it. Use it as a context manager:
+
+            with client.permit("shop", key="alice", wait=30) as permit:
+                response = session.get(url)
+                permit.response(response.status_code, response.headers)
+
+        An exception in the block reports a failure; a block without a report a success. A permit that is not
+        reported ends with its lease (seconds)."""
+        body: Json = {"destination": destination, "cost": cost}
+        if key:
+            body["key"] = key
+        if lease is not None:
+            body["lease"] = f"{lease:g}s"
+        deadline = time.monotonic() + wait
+        while True:
+            left = deadline - time.monotonic()
+            headers = {"Prefer": f"wait={max(1, min(round(left), int(_LONGEST_WAIT)))}"} if left > 0 else {}
+            try:
+                granted = self._json("POST", "/v1/permits", body, headers, repeated=_REPEATED - {429})
+                return Permit(self, granted)
+            except TidegateError as e:
+                if e.status != 429:
+                    raise
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise PermitRefused(e.status, e.problem, e.retry_after) from None
+                time.sleep(min(left, max(0.05, min(e.retry_after or 1.0, 5.0))))
+
+    # HTTP
+
+    def _wait(self, path: str, timeout: float, ended: Any) -> Json:
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(0.0, min(deadline - time.monotonic(), _LONGEST_WAIT))
+            answer = self._json("GET", path + "?" + urlencode({"wait": f"{left:.3f}s"}), patience=left)
+            if ended(answer) or time.monotonic() >= deadline:
+                return answer
+
+    def _json(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None, **how: Any) -> Any:
+        with self._open(method, path, body, headers, **how) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def _open(self, method: str, path: str, body: Any, headers: Optional[Mapping[str, str]] = None, patience: float = 0, repeated: frozenset = _REPEATED) -> Any:
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        all_headers = {"User-Agent": "tidegate-python/0.1.0", **({"Content-Type": "application/json"} if data is not None else {}), **(headers or {})}
+        if self._token:
+            all_headers["Authorization"] = "Bearer " + self._token
+        if int(float(all_headers.get("Prefer", "wait=0")[5:])) > 0:
+            patience = _LONGEST_WAIT
+        for tried in range(self._retries + 1):
+            last = tried == self._retries
+            pause = min(10.0, 0.2 * 2**tried) * (0.5 + random.random() / 2)
+            try:
+                return urlopen(Request(self._base + path, data, all_headers, method=method), timeout=self._timeout + patience)
+            except HTTPError as e:
+                with e:
+                    error = TidegateError(e.code, _problem(e), _seconds(e.headers.get("Retry-After")))
+                if last or e.code not in repeated:
+                    raise error from None
+                pause = max(pause, min(error.retry_after or 0.0, 30.0))
+            except (OSError, http.client.HTTPException):
+                if last:
+                    raise
+            time.sleep(pause)
+        raise AssertionError("unreachable")
+
+
+class Permit:
+    """Permission for one call. Report what the call came to; only the first report counts."""
+
+    def __init__(self, client: Tidegate, granted: Json):
+        self._client, self._reported = client, False
+        self.id: str = granted["id"]
+        self.granted = granted
+
+    def report(self, outcome: str, **fields: Any) -> None:
+        """outcome is success, limited, failure, unauthorized, neutral, or unused if no call was made. fields:
+        retry_after ("30s") of a limit, cost that it really had, error."""
+        if not self._reported:
+            self._reported = True
+            self._client._json("POST", f"/v1/permits/{_part(self.id)}/report", {"outcome": outcome, **fields})
+
+    def response(self, status: int, headers: Optional[Mapping[str, str]] = None) -> None:
+        """Reports the API's response: Tidegate reads its status, and limits from its headers."""
+        if not self._reported:
+            self._reported = True
+            names = {str(k): str(v) for k, v in (headers or {}).items() if _tells(str(k))}
+            self._client._json("POST", f"/v1/permits/{_part(self.id)}/report", {"status": status, "headers": names})
+
+    def __enter__(self) -> "Permit":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        if error is None:
+            self.report("success")
+        elif not self._reported:
+            try:
+                self.report("failure" if isinstance(error, Exception) else "neutral", error=str(error)[:300])
+            except (OSError, TidegateError):
+                pass  # the error of the call is what matters; the lease ends by itself
+
+
+def verify_callback(secret: str, headers: Mapping[str, str], body: bytes) -> Json:
+    """Returns the event of a callback that was signed with secret (several, separated by commas, while it is
+    replaced) within the last five minutes; otherwise raises ValueError. body is what came, byte for byte."""
+    given = {k.lower(): v for k, v in headers.items()}
+    stamp = given.get("webhook-timestamp", "")
+    if not (stamp.isascii() and stamp.isdecimal()) or abs(time.time() - int(stamp)) > 300:
+        raise ValueError("the timestamp is missing, too old or in the future")
+    signed = f"{given.get('webhook-id', '')}.{stamp}.".encode() + body
+    for one in secret.split(","):
+        one = one.strip()
+        key = base64.b64decode(one[6:] if one.startswith("whsec_") else one, validate=True)
+        want = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
+        for signature in given.get("webhook-signature", "").split():
+            if hmac.compare_digest(signature.encode(), want):
+                return json.loads(body)
+    raise ValueError("no signature is by this secret")
+
+
+_TELLING = re.compile("limit|remaining|reset|retry|quota|usage|^date$|^age$", re.IGNORECASE)
+
+
+def _tells(name: str) -> bool:
+    """Headers that may announce a limit; others may hold secrets and stay here."""
+    return _TELLING.search(name) is not None
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _problem(response: Any) -> Json:
+    try:
+        problem = json.loads(response.read(1 << 20))
+    except (ValueError, OSError, http.client.HTTPException):
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    try:
+        return max(0.0, float(text)) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,125 @@
+/** A status of a job. */
+export type Status = 'waiting' | 'pending' | 'running' | 'retry_pending' | 'paused' | 'completed' | 'failed' | 'cancelled' | 'expired'
+
+/** Retry policy: calls after the first. */
+export interface Retry {
+  max_retries: number
+  initial_delay_secs?: number
+  max_delay_secs?: number
+  backoff_multiplier?: number
+  retry_on?: ('timeout' | 'failure' | 'explicit')[]
+}
+
+/** What an enqueue may say besides destination and payload; docs/api.md and the OpenAPI document describe all fields. */
+export interface JobFields {
+  /** With an id of your own the enqueue may be repeated; a UUID unless given. */
+  id?: string
+  key?: string
+  batch?: string
+  priority?: 'high' | 'default' | 'low'
+  /** Such as "1h", or seconds. */
+  ttl?: string | number
+  expires_at?: string
+  available_at?: string
+  retry?: Retry
+  cost?: number
+  max_reschedules?: number
+  after?: string[]
+  request?: { method?: string; path?: string; query?: string; headers?: Record<string, string>; encoding?: 'json' | 'form' | 'multipart' | 'raw'; timeout_secs?: number }
+  [field: string]: unknown
+}
+
+export interface Job {
+  id: string
+  destination: string
+  key: string
+  status: Status
+  attempt: number
+  reschedule_count: number
+  response: { status: number; body: string } | null
+  last_error: string
+  waiting: { reason: string; text: string; until?: string | null; [field: string]: unknown } | null
+  duplicate: boolean
+  [field: string]: unknown
+}
+
+export interface Batch {
+  batch: string
+  total: number
+  counts: Partial<Record<Status, number>>
+  progress: number
+  done: boolean
+  [field: string]: unknown
+}
+
+export interface Counts {
+  accepted: number
+  duplicates: number
+  rejected: number
+  /** The rejected jobs, by their place among those that were given. */
+  items: { index: number; id?: string; duplicate: boolean; errors?: { location: string; message: string }[] }[]
+}
+
+/** What a call came to. unused: no call was made. */
+export type Outcome = 'success' | 'limited' | 'failure' | 'unauthorized' | 'neutral' | 'unused'
+
+/** A request was refused. */
+export class TidegateError extends Error {
+  readonly status: number
+  /** The response's document (RFC 9457). */
+  readonly problem: Record<string, unknown>
+  /** Seconds. */
+  readonly retryAfter?: number
+  readonly errors: { location: string; message: string }[]
+}
+
+/** No call may be made now. */
+export class PermitRefused extends TidegateError {
+  readonly reason: string
+  readonly until?: string
+}
+
+/**
+ * A client of the HTTP API. A request that got no response, or 429 or 503, is repeated: jobs have an id, so that none
+ * is enqueued twice. Times are seconds.
+ */
+export class Tidegate {
+  /** baseURL and token default to TIDEGATE_URL and TIDEGATE_TOKEN. */
+  constructor(options?: { baseURL?: string; token?: string; timeout?: number; retries?: number })
+  enqueue(destination: string, payload: unknown, fields?: JobFields): Promise<Job>
+  /** Enqueues any number of jobs, a thousand a request while the iterable yields them. */
+  enqueueMany(jobs: Iterable<{ destination: string; payload: unknown } & JobFields> | AsyncIterable<{ destination: string; payload: unknown } & JobFields>): Promise<Counts>
+  get(id: string): Promise<Job>
+  /** Waits until the job has ended; returns it as it is if the timeout is over before. */
+  wait(id: string, options?: { timeout?: number }): Promise<Job>
+  cancel(id: string, reason?: string): Promise<{ id: string; done: boolean; asked: boolean; status: Status }>
+  batch(name: string): Promise<Batch>
+  waitBatch(name: string, options?: { timeout?: number }): Promise<Batch>
+  /** Yields the jobs of a batch with their responses, while they arrive. */
+  batchJobs(name: string): AsyncGenerator<Job, void, void>
+  cancelBatch(name: string, reason?: string): Promise<{ done: number; asked: number; refused: number }>
+  /**
+   * The permit of one call that is no job; rejects with PermitRefused. With wait it queues for it. A permit that is
+   * not reported ends with its lease.
+   *
+   *     await using permit = await client.permit('shop', { key: 'alice', wait: 30 })
+   *     await permit.response(await fetch(url))
+   */
+  permit(destination: string, options?: { key?: string; cost?: number; wait?: number; lease?: number }): Promise<Permit>
+}
+
+export class Permit {
+  readonly id: string
+  readonly granted: Record<string, unknown>
+  /** Only the first report counts. fields: retry_after ("30s"), cost, error. */
+  report(outcome: Outcome, fields?: { retry_after?: string; cost?: number; error?: string }): Promise<void>
+  /** Reports the API's response: Tidegate reads its status, and limits from its headers. */
+  response(response: Response, fields?: { cost?: number }): Promise<void>
+  [Symbol.asyncDispose](): Promise<void>
+}
+
+/**
+ * Returns the event of a callback that was signed with secret within the last five minutes; otherwise rejects. body is
+ * what came, byte for byte.
+ */
+export function verifyCallback(secret: string, headers: Headers | Record<string, string | string[] | undefined>, body: string | Uint8Array): Promise<{ type: string; timestamp: string; data: Record<string, unknown> }>
