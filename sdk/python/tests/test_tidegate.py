@@ -1,0 +1,89 @@
+"""Tests against the server of TIDEGATE_URL, whose destination "shop" publishes; internal/e2e/sdk_test.go starts it."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import time
+import unittest
+
+from tidegate import PermitRefused, Tidegate, TidegateError, verify_callback
+
+
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.client = Tidegate()
+
+    def test_a_job_is_enqueued_once_and_waited_for(self):
+        job = self.client.enqueue("shop", {"title": "Dawn"}, id="py-1", key="alice", ttl="1h")
+        again = self.client.enqueue("shop", {"title": "Dawn"}, id="py-1", key="alice", ttl="1h")
+        self.assertEqual((job["duplicate"], again["duplicate"]), (False, True))
+        done = self.client.wait("py-1", timeout=60)
+        self.assertEqual(done["status"], "completed", done)
+        self.assertEqual(done["response"]["status"], 201)
+
+    def test_a_bad_job_is_refused_with_its_field(self):
+        with self.assertRaises(TidegateError) as refused:
+            self.client.enqueue("shop", 1, priority="urgent")
+        self.assertEqual(refused.exception.status, 422)
+        self.assertIn("priority", refused.exception.errors[0]["location"])
+
+    def test_many_jobs_of_a_batch(self):
+        jobs = ({"destination": "shop", "payload": n, "batch": "py"} for n in range(1200))
+        counts = self.client.enqueue_many(jobs)
+        self.assertEqual((counts["accepted"], counts["rejected"]), (1200, 0), counts)
+        self.assertTrue(self.client.wait_batch("py", timeout=120)["done"])
+        jobs = list(self.client.batch_jobs("py"))
+        self.assertEqual({(job["status"], job["response"]["status"]) for job in jobs}, {("completed", 201)})
+        self.assertEqual(len({job["id"] for job in jobs}), 1200)
+
+    def test_rejected_ones_are_named_by_their_place(self):
+        jobs = [{"destination": "shop", "payload": 1}] * 1001 + [{"destination": "no such"}]
+        counts = self.client.enqueue_many(jobs)
+        self.assertEqual((counts["accepted"], counts["rejected"]), (1001, 1))
+        self.assertEqual([item["index"] for item in counts["items"] if item.get("errors")], [1001])
+
+    def test_cancel(self):
+        self.client.enqueue("shop", 1, id="py-later", available_at="2100-01-01T00:00:00Z")
+        self.assertTrue(self.client.cancel("py-later", "wrong")["done"])
+        self.assertEqual(self.client.wait("py-later", timeout=5)["status"], "cancelled")
+
+
+class Permits(unittest.TestCase):
+    def setUp(self):
+        self.client = Tidegate()
+
+    def test_a_limited_response_stops_the_next_caller(self):
+        with self.client.permit("uploads", key="py") as permit:
+            permit.response(201, {"X-Secret": "no"})
+        with self.client.permit("uploads", key="py") as permit:
+            permit.response(429, {"Retry-After": "60"})
+        with self.assertRaises(PermitRefused) as refused:
+            self.client.permit("uploads", key="py")
+        self.assertGreater(refused.exception.retry_after, 30)
+        self.assertEqual(refused.exception.reason, "breaker_open")
+
+    def test_an_exception_in_the_block_goes_on(self):
+        with self.assertRaises(KeyError):
+            with self.client.permit("uploads", key="py2"):
+                raise KeyError("x")
+
+
+class Callbacks(unittest.TestCase):
+    def test_signatures(self):
+        key, body = b"k" * 32, json.dumps({"type": "job.completed"}).encode()
+        secret, stamp = "whsec_" + base64.b64encode(key).decode(), str(int(time.time()))
+        mac = hmac.new(key, f"id.{stamp}.".encode() + body, hashlib.sha256).digest()
+        headers = {"Webhook-Id": "id", "Webhook-Timestamp": stamp, "Webhook-Signature": "v1,bad v1," + base64.b64encode(mac).decode()}
+        self.assertEqual(verify_callback("whsec_b2xk," + secret, headers, body)["type"], "job.completed")
+        for changed in (body + b" ", b""):
+            with self.assertRaises(ValueError):
+                verify_callback(secret, headers, changed)
+        with self.assertRaises(ValueError):
+            verify_callback(secret, {**headers, "Webhook-Timestamp": "1"}, body)
+
+
+if __name__ == "__main__":
+    os.environ["TIDEGATE_URL"]  # it says where the server is
+    unittest.main()

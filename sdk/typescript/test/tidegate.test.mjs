@@ -1,0 +1,72 @@
+// Tests against the server of TIDEGATE_URL, whose destination "shop" publishes; internal/e2e/sdk_test.go starts it.
+
+import assert from 'node:assert/strict'
+import { createHmac } from 'node:crypto'
+import test from 'node:test'
+
+import { PermitRefused, Tidegate, TidegateError, verifyCallback } from '../index.js'
+
+const client = new Tidegate()
+
+test('a job is enqueued once and waited for', async () => {
+  const fields = { id: 'ts-1', key: 'alice', ttl: '1h' }
+  assert.equal((await client.enqueue('shop', { title: 'Dawn' }, fields)).duplicate, false)
+  assert.equal((await client.enqueue('shop', { title: 'Dawn' }, fields)).duplicate, true)
+  const done = await client.wait('ts-1', { timeout: 60 })
+  assert.equal(done.status, 'completed', JSON.stringify(done))
+  assert.equal(done.response.status, 201)
+})
+
+test('a bad job is refused with its field', async () => {
+  await assert.rejects(client.enqueue('shop', 1, { priority: 'urgent' }), (e) => {
+    assert.ok(e instanceof TidegateError)
+    assert.equal(e.status, 422)
+    assert.match(e.errors[0].location, /priority/)
+    return true
+  })
+})
+
+test('many jobs of a batch', async () => {
+  const jobs = (function* () {
+    for (let n = 0; n < 1200; n++) yield { destination: 'shop', payload: n, batch: 'ts' }
+  })()
+  const counts = await client.enqueueMany(jobs)
+  assert.deepEqual([counts.accepted, counts.rejected], [1200, 0])
+  assert.ok((await client.waitBatch('ts', { timeout: 120 })).done)
+  const ids = new Set()
+  for await (const job of client.batchJobs('ts')) {
+    assert.deepEqual([job.status, job.response.status], ['completed', 201])
+    ids.add(job.id)
+  }
+  assert.equal(ids.size, 1200)
+})
+
+test('cancel', async () => {
+  await client.enqueue('shop', 1, { id: 'ts-later', available_at: '2100-01-01T00:00:00Z' })
+  assert.ok((await client.cancel('ts-later', 'wrong')).done)
+  assert.equal((await client.wait('ts-later', { timeout: 5 })).status, 'cancelled')
+})
+
+test('permits: a limited response stops the next caller', async () => {
+  await (await client.permit('uploads', { key: 'ts' })).response(new Response(null, { status: 201 }))
+  const permit = await client.permit('uploads', { key: 'ts' })
+  await permit.response(new Response(null, { status: 429, headers: { 'retry-after': '60' } }))
+  await assert.rejects(client.permit('uploads', { key: 'ts' }), (e) => {
+    assert.ok(e instanceof PermitRefused)
+    assert.ok(e.retryAfter > 30)
+    assert.equal(e.reason, 'breaker_open')
+    return true
+  })
+})
+
+test('signatures of callbacks', async () => {
+  const key = Buffer.alloc(32, 'k')
+  const body = '{"type":"job.completed"}'
+  const stamp = String(Math.floor(Date.now() / 1000))
+  const mac = createHmac('sha256', key).update(`id.${stamp}.${body}`).digest('base64')
+  const headers = { 'webhook-id': 'id', 'webhook-timestamp': stamp, 'webhook-signature': `v1,bad v1,${mac}` }
+  const secret = `whsec_${key.toString('base64')}`
+  assert.equal((await verifyCallback(`whsec_b2xk,${secret}`, headers, body)).type, 'job.completed')
+  await assert.rejects(verifyCallback(secret, headers, body + ' '))
+  await assert.rejects(verifyCallback(secret, { ...headers, 'webhook-timestamp': '1' }, body))
+})
