@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ import (
 // Redis and destination share. Its methods may be called from any goroutine.
 type Breaker struct {
 	*core
-	key  string
-	cost int // of a call; 0 is 1
+	key   string
+	cost  int           // of a call; 0 is 1
+	lease time.Duration // of its permit; 0 is ProbeTimeout
 }
 
 // New joins the breaker of o.Destination. It reads the state once; while Redis is unavailable
@@ -44,14 +46,22 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 // needs a permit of the destination, too. "" is the destination's own breaker. A key that is
 // not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {
-	return &Breaker{core: b.core, key: key, cost: b.cost}
+	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease}
 }
 
 // Cost returns the breaker for calls that take n of each window of the declared limits instead of
 // 1. It costs nothing, as [Breaker.Key] does. Less than 1 is 1. If n is above a window, Allow
 // returns a [*CostError]. All other limits count calls.
 func (b *Breaker) Cost(n int) *Breaker {
-	return &Breaker{core: b.core, key: b.key, cost: n}
+	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease}
+}
+
+// Lease returns the breaker for calls that may last d instead of [Options.ProbeTimeout], such as an upload: so long
+// a permit counts as in flight, and a probe is waited for. It costs nothing. 0 is ProbeTimeout.
+func (b *Breaker) Lease(d time.Duration) *Breaker {
+	for old := b.longest.Load(); int64(d) > old && !b.longest.CompareAndSwap(old, int64(d)); old = b.longest.Load() {
+	}
+	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: d}
 }
 
 // Name returns the breaker's name, as in [Get]: the destination, or destination/key.
@@ -94,11 +104,15 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	if p, decided, err := c.decide(b.key); decided {
 		return p, err
 	}
-	return c.acquire(ctx, b.key, max(1, b.cost), Permit{})
+	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), Permit{}, 1, ahead{lease: b.lease})
+	if err != nil {
+		return Permit{}, err
+	}
+	return permits[0], nil
 }
 
-// ahead is when calls may begin, from now: at the earliest, and at the latest.
-type ahead struct{ lead, within time.Duration }
+// ahead is when calls may begin, from now: at the earliest, and at the latest; and the lease of their permits.
+type ahead struct{ lead, within, lease time.Duration }
 
 // AllowN acquires up to n permits in one Redis command, for a caller that is far from Redis: as
 // many as declared limits and FleetConcurrency have now, but one while anything else limits calls.
@@ -106,8 +120,8 @@ type ahead struct{ lead, within time.Duration }
 // the latest; 0 is at once. A permit must not be used before its [Permit.Start]: what a sliding window grants
 // next is reserved for it. The error is that of [Breaker.Allow]; without one there is at least one permit.
 func (b *Breaker) AllowN(ctx context.Context, n int, lead, within time.Duration) ([]Permit, error) {
-	c, when := b.core, ahead{lead, within}
-	if b.key != "" || n <= 1 && when == (ahead{}) || !c.rate.set() && c.options.FleetConcurrency == 0 || c.permitted(ctx, "") {
+	c, when := b.core, ahead{lead, within, b.lease}
+	if b.key != "" || n <= 1 && lead == 0 && within == 0 || !c.rate.set() && c.options.FleetConcurrency == 0 || c.permitted(ctx, "") {
 		p, err := b.Allow(ctx)
 		return []Permit{p}, err
 	}
@@ -283,7 +297,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 	for range n - 1 {
 		more = append(more, newID())
 	}
-	lease := c.options.ProbeTimeout + when.within
+	lease := cmp.Or(when.lease, c.options.ProbeTimeout) + when.within
 	started := c.clock.now()
 	looked := c.seen(key)
 	r, err := c.within(ctx, time.Now().Add(c.options.Timeout), key, func(q *question) {

@@ -87,6 +87,7 @@ type member struct {
 	enrolled      atomic.Bool  // Redis has registered this instance,
 	enrolledAs    atomic.Int64 // with this capacity
 	capacity      atomic.Int64 // calls that all instances make at once, as registered
+	longest       atomic.Int64 // of the leases that were asked for; ns
 	relisting     atomic.Bool  // register.lua has not repaired all of the list of changes
 	registerAt    atomic.Int64 // when the next registration is due, unix ns
 	registerPause atomic.Int64 // before it, after an error; ns

@@ -189,7 +189,7 @@ func (c *member) sendJoins(ctx context.Context) {
 // expirePermits removes the permits that were not reported within ProbeTimeout, and schedules
 // the report that they are not in flight any more.
 func (c *member) expirePermits() {
-	keys := c.inFlight.expire(c.clock.now(), c.options.ProbeTimeout)
+	keys := c.inFlight.expire(c.clock.now(), max(c.options.ProbeTimeout, time.Duration(c.longest.Load())))
 	for _, key := range keys {
 		c.joinLater(key)
 	}

@@ -25,6 +25,7 @@ type Permit struct {
 	cost       int   // that it took of the destination's declared limit
 	keyCost    int   // and of the key's
 	at         int64 // when it took that, or its call may begin, Redis's clock, µs
+	handed     bool  // made from text: it is reported or released once
 }
 
 // holds is what a permit holds in Redis.
@@ -578,7 +579,7 @@ func (p Permit) Release(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	first := c.inFlight.remove(p.id, p.slotRef)
+	first := c.inFlight.remove(p.id, p.slotRef) || p.handed
 	if p.holds == 0 {
 		if c.mustReport(c.view.Load(), c.keys.get(p.key), p.key, &Outcome{}) {
 			_, err := p.Report(ctx, Outcome{})

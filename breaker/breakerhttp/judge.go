@@ -31,7 +31,11 @@ func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outco
 	if left := said.Budget; left != nil {
 		outcome = outcome.WithBudget(*left)
 	}
-	return outcome.WithScope(said.Scope)
+	outcome = outcome.WithScope(said.Scope)
+	if t.outcome != nil {
+		outcome = t.outcome(resp, outcome)
+	}
+	return outcome
 }
 
 // judgeError returns the outcome of a call without an answer. A cancelled request is neutral;

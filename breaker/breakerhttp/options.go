@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
@@ -18,6 +19,17 @@ type Option func(*Transport)
 // breaker. Without this option there are no keys.
 func Key(of func(*http.Request) string) Option {
 	return func(t *Transport) { t.key = of }
+}
+
+// Cost sets what each request takes of each window of the declared limits; see [breaker.Breaker.Cost]. Without it: 1.
+func Cost(of func(*http.Request) int) Option {
+	return func(t *Transport) { t.cost = of }
+}
+
+// Outcome decides what a response means, where status and headers do not show it: it gets the outcome that they show,
+// and returns that or another one. It must neither read nor close the body.
+func Outcome(of func(resp *http.Response, usual breaker.Outcome) breaker.Outcome) Option {
+	return func(t *Transport) { t.outcome = of }
 }
 
 // RateLimitedStatus says which statuses mean that the API refused the request

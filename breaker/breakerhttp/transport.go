@@ -24,6 +24,8 @@ type Transport struct {
 	next     http.RoundTripper
 	log      *slog.Logger
 	key      func(*http.Request) string
+	cost     func(*http.Request) int
+	outcome  func(*http.Response, breaker.Outcome) breaker.Outcome
 	limited  func(*http.Response) bool
 	dialects []hint.Dialect
 	answers  bool
@@ -39,13 +41,16 @@ func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transpo
 	if b == nil {
 		panic("breakerhttp: new: the breaker is nil; make one with breaker.New")
 	}
-	t := &Transport{
-		breaker: b, next: next, dialects: hint.Default,
-		log: slog.New(slog.DiscardHandler),
-	}
+	t := &Transport{breaker: b, next: next}
 	if next == nil {
 		t.next = http.DefaultTransport //nolint:forbidigo // what nil means everywhere in net/http
 	}
+	return t.with(options)
+}
+
+// with sets the defaults, and applies the options.
+func (t *Transport) with(options []Option) *Transport {
+	t.dialects, t.log = hint.Default, slog.New(slog.DiscardHandler)
 	RateLimitedStatus(http.StatusTooManyRequests)(t)
 	for _, option := range options {
 		if option != nil {
@@ -53,6 +58,12 @@ func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transpo
 		}
 	}
 	return t
+}
+
+// Judge returns the outcome of a response that arrived at received, as a Transport with these options reports it: for
+// calls that are not made by one.
+func Judge(resp *http.Response, received time.Time, options ...Option) breaker.Outcome {
+	return new(Transport).with(options).judge(resp, received)
 }
 
 // CloseIdleConnections closes the idle connections of the RoundTripper behind it, for
@@ -110,6 +121,9 @@ func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
 	b := t.breaker
 	if t.key != nil {
 		b = b.Key(t.key(req))
+	}
+	if t.cost != nil {
+		b = b.Cost(t.cost(req))
 	}
 	if !t.waits {
 		return b.Allow(ctx)

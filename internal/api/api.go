@@ -26,6 +26,7 @@ import (
 	"github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/permits"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -42,6 +43,8 @@ type Options struct {
 	Events *feed.Hub
 	// Cache of what is read of all destinations, shared with the dashboard. Default: its own.
 	Cache *ops.Cache
+	// Permits grants calls of programs that are not jobs; nil: 503.
+	Permits *permits.Permits
 	// Heartbeat is the interval of comments on a stream without events. Default 15 s.
 	Heartbeat time.Duration
 	// Logger gets errors and the audit log. Default: none.
@@ -72,6 +75,7 @@ type api struct {
 	ops       *ops.System
 	limits    jobs.Limits
 	events    *feed.Hub
+	permits   *permits.Permits
 	heartbeat time.Duration
 	log       *slog.Logger
 	bodies    *room
@@ -93,7 +97,7 @@ func New(o Options) http.Handler {
 // build returns an API with all operations.
 func build(o Options) *api {
 	a := &api{
-		client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
+		client: o.Client, limits: o.Limits, events: o.Events, permits: o.Permits, heartbeat: o.Heartbeat, log: o.Logger,
 		bodies: newRoom(mostBodyBytes), lists: newRoom(mostListBytes), mux: http.NewServeMux(), cache: o.Cache,
 	}
 	if a.limits.MaxPayloadBytes == 0 {
@@ -116,6 +120,7 @@ func build(o Options) *api {
 	a.breakerOperations()
 	a.destinationOperations()
 	a.eventOperations()
+	a.permitOperations()
 	a.document = document(a.huma)
 	a.mux.HandleFunc("GET /openapi.json", a.serveDocument)
 	a.docsOperations()

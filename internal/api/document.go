@@ -28,6 +28,7 @@ const (
 	tagBreakers     = "Breakers"
 	tagDestinations = "Destinations"
 	tagEvents       = "Events"
+	tagPermits      = "Permits"
 )
 
 const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows their status, and operates breakers and destinations.
@@ -58,6 +59,7 @@ func humaConfig() huma.Config {
 		{Name: tagBreakers, Description: "The circuit breakers of destinations and keys."},
 		{Name: tagDestinations, Description: "Destinations, their workers and figures."},
 		{Name: tagEvents, Description: "Stream events as they happen."},
+		{Name: tagPermits, Description: "Call an API yourself, under the same breaker and limits."},
 	}
 	return config
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/redis/go-redis/v9"
@@ -29,6 +30,9 @@ type Problem struct { //nolint:errname // the name in the RFC
 	Status int            `json:"status" doc:"The HTTP status." example:"422"`
 	Detail string         `json:"detail" doc:"What is wrong and what to do, for people." example:"the job cannot be accepted"`
 	Errors []ProblemField `json:"errors,omitempty" doc:"Everything that is wrong with what was sent, each with its place."`
+
+	Reason string     `json:"reason,omitempty" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,rate,budget,concurrency,slow_start,learned" doc:"Of a permit that is refused: why, for programs." example:"breaker_open"`
+	Until  *time.Time `json:"until,omitempty" doc:"Of a permit that is refused: when to ask again; left out if that is not known." example:"2030-01-31T14:35:00Z"`
 
 	// Of an enqueue of many that ended early.
 	*Progress

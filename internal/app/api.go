@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/api"
 	"github.com/tidegate/tidegate/internal/config"
@@ -24,7 +25,9 @@ import (
 	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/permits"
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
@@ -64,8 +67,11 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	seen := newRequests(process)
 	file := newDestinationsFile(cfg, seen.registry, log)
+	granter := NewPermits(rdb, cfg, log)
+	stop.add(func() error { granter.Close(); return nil })
 	served, err := APIHandler(ctx, APIOptions{
-		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
+		Permits: granter,
+		Redis:   rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
 		Metrics: scrapes(seen.registry, log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
@@ -90,6 +96,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 		case <-ctx.Done():
 		case next := <-changes:
 			check.take(next)
+			granter.Set(permitsOf(next))
 			file.taken(client.SetDestinations(destinationNames(next)...))
 		}
 	}
@@ -112,6 +119,23 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 	check := &Check{}
 	check.take(cfg)
 	return newClient(rdb, cfg, check, traced, log)
+}
+
+// NewPermits grants permits by the destinations of cfg. Close it.
+func NewPermits(rdb redis.UniversalClient, cfg *config.Config, log *slog.Logger) *permits.Permits {
+	p := permits.New(permits.Options{Redis: rdb, Namespace: store.Namespace(cfg.RedisNamespace), Logger: log})
+	p.Set(permitsOf(cfg))
+	return p
+}
+
+func permitsOf(cfg *config.Config) map[string]permits.Destination {
+	of := map[string]permits.Destination{}
+	for _, d := range cfg.Destinations {
+		of[d.Name] = permits.Destination{Breaker: breakerOptions(d), Judge: []breakerhttp.Option{
+			breakerhttp.RateLimitedStatus(d.RateLimitedStatus...), breakerhttp.Hints(dialects(d.Hints)...),
+		}}
+	}
+	return of
 }
 
 func destinationNames(cfg *config.Config) (names []string) {
@@ -224,6 +248,8 @@ type APIOptions struct {
 	Client *jobs.Client
 	// Limits of the client.
 	Limits jobs.Limits
+	// Permits grants calls of programs that are not jobs; nil: none.
+	Permits *permits.Permits
 	// Tokens that are valid. Nil: every caller has all rights.
 	Tokens *access.Tokens
 	// PublicURL is PUBLIC_URL.
@@ -270,7 +296,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	if err != nil {
 		return nil, fmt.Errorf("app: api: %w", err)
 	}
-	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Logger: o.Logger, Cache: cache})
+	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Permits: o.Permits, Logger: o.Logger, Cache: cache})
 	health := &apiHealth{rdb: o.Redis, warning: o.Warning}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
