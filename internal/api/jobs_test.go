@@ -304,8 +304,8 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 28 {
-		t.Errorf("%d operations, want 28", seen)
+	if seen != 30 {
+		t.Errorf("%d operations, want 30", seen)
 	}
 	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
 		t.Errorf("job %+v, %v: something was done to it", job, err)

@@ -38,7 +38,7 @@ type Permit struct {
 // PermitReport is the body of a report.
 type PermitReport struct {
 	Status     int               `json:"status,omitempty" minimum:"100" maximum:"599" doc:"The HTTP status of the API's response. Either this or outcome." example:"200"`
-	Headers    map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Its headers, of which limits are read. Send none that hold secrets."`
+	Headers    map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Its headers, of which limits are read. Send none that hold secrets." example:"{\"Retry-After\":\"30\"}"`
 	Outcome    string            `json:"outcome,omitempty" enum:"success,limited,failure,unauthorized,neutral,unused" doc:"What the call came to, if there is no HTTP response; unused: it was not made." example:"success"`
 	RetryAfter string            `json:"retry_after,omitempty" maxLength:"20" doc:"How long the API said to wait, of the outcome limited." example:"30s"`
 	Cost       int               `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What the call really took of the declared limits." example:"3"`
