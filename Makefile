@@ -32,7 +32,7 @@ build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI does
+test: redis cc curl chromium interpreters fmt-check ## Run all checks and all tests, as CI does
 	@# Tests wait more than they compute: what only computes runs beside them and yields to them.
 	@nice -n 10 $(MAKE) --no-print-directory lint test-client test-bench & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
@@ -52,7 +52,7 @@ SIMULATION := ^TestLimits$$
 RACE := /(breaker|publisher|alerts|internal/(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?$$
 
 .PHONY: test-race
-test-race: redis cc curl chromium ## Run the tests only, with the race detector where goroutines meet
+test-race: redis cc curl chromium interpreters ## Run the tests only, with the race detector where goroutines meet
 	@# Processes, a browser and clocks take part in e2e and browsertest: they run by themselves.
 	@# The longest of the rest begin first.
 	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; \
@@ -134,7 +134,7 @@ fmt: $(GOLANGCI) ## Format the code
 	$(GOLANGCI) fmt
 
 .PHONY: tools
-tools: redis cc curl chromium $(GOLANGCI) ## Install what the other targets need
+tools: redis cc curl chromium interpreters $(GOLANGCI) ## Install what the other targets need
 
 .PHONY: fmt-check
 fmt-check:
@@ -147,6 +147,10 @@ redis: ## Install redis-server if it is missing
 .PHONY: chromium
 chromium: ## Install Chromium, for the tests of the dashboard, if it is missing
 	@scripts/ensure-chromium.sh
+
+.PHONY: interpreters
+interpreters:
+	@scripts/ensure-interpreters.sh
 
 .PHONY: cc
 cc:
