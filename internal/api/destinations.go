@@ -45,7 +45,7 @@ func (a *api) destinationOperations() {
 	register[ops.List[Worker]](a, operation{
 		method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: tagDestinations, scope: access.ScopeRead,
 		summary:     "List workers",
-		description: "Those that gave a sign of life in the last 30 seconds.",
+		description: "Those that sent a heartbeat in the last 30 seconds.",
 	}, func(ctx context.Context, _ *struct{}) (any, error) { return listOf(a.ops.Workers(ctx)) })
 	register[ops.List[Stats]](a, operation{
 		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, where: "query",

@@ -268,7 +268,7 @@ type Stats struct {
 	Paused           bool           `json:"paused" doc:"True while an operator has paused it." example:"false"`
 	Pause            orNull[Pause]  `json:"pause" doc:"The operator that paused it, and why; null: it is not paused."`
 	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`
-	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
+	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last heartbeat of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
 	Unreachable      *Unreachable   `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 	Alone            *RefusedAlone  `json:"refused_alone,omitempty" doc:"Jobs that its API refused while it accepted others, in this hour and the one before; absent: none."`

@@ -203,7 +203,7 @@ func (d *Dashboard) actOnJobs(ctx context.Context, s selection, why ops.Why) (fl
 	if err != nil && sum == (jobs.ActSummary{}) {
 		return flash{}, absentDestination(fmt.Errorf("%s jobs: %w", s.act.Action, err))
 	}
-	f := flash{Text: upper(s.act.Past) + " " + plural(sum.Done, "job", "jobs"), Bad: sum.Done+sum.Asked == 0}
+	f := flash{Text: ops.Upper(s.act.Past) + " " + plural(sum.Done, "job", "jobs"), Bad: sum.Done+sum.Asked == 0}
 	if sum.Asked > 0 {
 		f.Text += "; asked " + plural(sum.Asked, "running job", "running jobs") + " to " + s.act.Asked
 	}

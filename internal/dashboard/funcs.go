@@ -24,7 +24,7 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"duration":   explain.Duration,
 		"clip":       text.Cut,
 		"cause":      explain.Cause,
-		"upper":      upper,
+		"upper":      ops.Upper,
 		"why":        why,
 		"spacing":    words.Spacing,
 		"state":      ops.StateWords,

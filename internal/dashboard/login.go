@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 
@@ -35,7 +36,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	webserver.RetryAfter(w.Header(), refusal.RetryAfter)
-	d.render(w, r, "login", show{title: "Sign in", status: refusal.Status, data: loginPage{Next: next, Error: upper(refusal.Message) + "."}})
+	d.render(w, r, "login", show{title: "Sign in", status: refusal.Status, data: loginPage{Next: next, Error: ops.Upper(refusal.Message) + "."}})
 	return nil
 }
 

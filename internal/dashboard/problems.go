@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 
@@ -110,5 +111,5 @@ func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int
 	if !ok {
 		title = "Not allowed"
 	}
-	d.showProblem(w, r, problemPage{Title: title, Text: upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable})
+	d.showProblem(w, r, problemPage{Title: title, Text: ops.Upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable})
 }

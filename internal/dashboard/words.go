@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 )
 
 // why explains the state of a breaker in a sentence; "" if it is closed without limits.
@@ -19,13 +19,13 @@ func why(b breaker.Status) string {
 	case b.State != breaker.Closed && b.IncidentCause == breaker.CauseThreshold:
 		return plural(b.Failures, "rate-limited response", "rate-limited responses") + " in a row"
 	case b.State != breaker.Closed:
-		return upper(explain.Why(b, time.Now().UTC())) + byWhom("", b.Reason)
+		return ops.Upper(explain.Why(b, time.Now().UTC())) + byWhom("", b.Reason)
 	case b.Forced != "":
 		return "Kept closed by hand" + byWhom(b.TrippedBy, b.Reason)
 	case b.SlowStart > 0:
 		return plural(b.SlowStart, "call", "calls") + " at a time at most; more as they succeed"
 	case b.Budget != nil:
-		return upper(explain.Budget(b))
+		return ops.Upper(explain.Budget(b))
 	case b.Streak > 0:
 		return explain.Streak(b)
 	case b.Failures > 0:
@@ -54,14 +54,6 @@ func plural(n int, one, many string) string {
 		return "1 " + one
 	}
 	return chart.Count(n) + " " + many
-}
-
-// upper makes the first letter upper case.
-func upper(s string) string {
-	for i, r := range s {
-		return string(unicode.ToUpper(r)) + s[i+len(string(r)):]
-	}
-	return s
 }
 
 // lower makes the first letter lower case.

@@ -183,7 +183,7 @@ func TestHealthWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// Asynq's sign of life shows what a Redis does not take, and when it takes it again,
+// Asynq's heartbeat shows what a Redis does not take, and when it takes it again,
 // also where there is nothing to fetch. One that is full still gives jobs away.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
@@ -205,7 +205,7 @@ func TestHeartbeats(t *testing.T) {
 		}
 		h.heartbeat(time.Now(), nil)
 		if _, err := h.failure(); err != nil {
-			t.Errorf("%v: in trouble after a sign of life: %v", tc.err, err)
+			t.Errorf("%v: in trouble after a heartbeat: %v", tc.err, err)
 		}
 	}
 }

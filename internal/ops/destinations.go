@@ -10,7 +10,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Workers returns the workers that gave a sign of life in the last 30 seconds, by name.
+// Workers returns the workers that sent a heartbeat in the last 30 seconds, by name.
 func (s *System) Workers(ctx context.Context) (jobs.Workers, error) {
 	return s.client.Workers(ctx)
 }
@@ -92,7 +92,7 @@ func unreached(workers jobs.Workers, destination string) *jobs.UnreachableInfo {
 // Destination is one that is known.
 type Destination struct {
 	Name          string                `json:"name" doc:"Its name." example:"deviantart"`
-	WorkersSeenAt *time.Time            `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
+	WorkersSeenAt *time.Time            `json:"workers_seen_at" doc:"The last heartbeat of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Paused        bool                  `json:"paused" doc:"True while an operator has paused it." example:"false"`
 	Backlog       int                   `json:"backlog" doc:"How many of its jobs have not ended." example:"42"`
 	Unreachable   *jobs.UnreachableInfo `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`

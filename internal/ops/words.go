@@ -49,7 +49,7 @@ func EventWords(event string) string {
 	if text, ok := events[event]; ok {
 		return text
 	}
-	return upper(strings.ReplaceAll(event, "_", " ")) // of a newer version
+	return Upper(strings.ReplaceAll(event, "_", " ")) // of a newer version
 }
 
 // StateWords words the state of a breaker.
@@ -105,8 +105,8 @@ func Next(b breaker.Status, now time.Time) string {
 	return ""
 }
 
-// upper makes the first letter upper case.
-func upper(s string) string {
+// Upper makes the first letter upper case.
+func Upper(s string) string {
 	if s == "" {
 		return ""
 	}

@@ -63,11 +63,6 @@ func RateLimited(retryAfter time.Duration) Fault {
 	return Fault{Kind: Status, Status: http.StatusTooManyRequests, RetryAfter: seconds(retryAfter)}
 }
 
-// RateLimitedFor answers 429 for a time, with a Retry-After that ends with it.
-func RateLimitedFor(d time.Duration) Fault {
-	return Fault{Kind: Status, Status: http.StatusTooManyRequests, RetryAfter: Left, For: d}
-}
-
 // RateLimitedBare answers 429 without a Retry-After.
 func RateLimitedBare() Fault {
 	return Fault{Kind: Status, Status: http.StatusTooManyRequests}
