@@ -17,14 +17,19 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What is no secret: the data of the ConfigMap. */}}
-{{- define "tidegate.configData" -}}
+{{/* What the ConfigMaps of all components hold. */}}
+{{- define "tidegate.sharedData" -}}
 {{- if .Values.destinationsFile }}
 DESTINATIONS_FILE: /etc/tidegate/destinations/destinations.yaml
 {{- end }}
 {{- if and .Values.redis.url (not .Values.redis.secret.name) }}
 REDIS_URL: {{ .Values.redis.url | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* What is no secret: the data of the ConfigMap. */}}
+{{- define "tidegate.configData" -}}
+{{- include "tidegate.sharedData" . }}
 {{- range $name, $value := .Values.config }}
 {{ $name }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
@@ -42,12 +47,7 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 they are there. Their URLs may be secrets to who reads it; a name is not taken without one, so
 it gets one that leads nowhere (RFC 6761). */}}
 {{- define "tidegate.apiConfigData" -}}
-{{- if .Values.destinationsFile }}
-DESTINATIONS_FILE: /etc/tidegate/destinations/destinations.yaml
-{{- end }}
-{{- if and .Values.redis.url (not .Values.redis.secret.name) }}
-REDIS_URL: {{ .Values.redis.url | quote }}
-{{- end }}
+{{- include "tidegate.sharedData" . }}
 {{- range $name, $value := .Values.config }}
 {{- if not (regexMatch "^(ALERT|SLACK|PAGERDUTY)_" $name) }}
 {{ $name }}: {{ include "tidegate.text" $value | quote }}
