@@ -74,10 +74,10 @@ func (c *Config) Redactor() *secret.Redactor {
 }
 
 // ShareRedactor makes the Redactor that of the configuration before, which takes the secrets of
-// both out.
+// both out, and of those before.
 func (c *Config) ShareRedactor(before *Config) {
 	c.redactor = before.Redactor()
-	c.redactor.Replace(append(before.Secrets(), c.Secrets()...)...)
+	c.redactor.Renew(c.Secrets()...)
 }
 
 // Secrets returns the secrets of the configuration that are in use, to remove them from texts; see package secret. The tokens of files are not among it.

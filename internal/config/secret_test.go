@@ -147,3 +147,19 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// A process takes out all secrets that its file has ever held.
+func TestShareRedactor(t *testing.T) {
+	var cfg *Config
+	for _, token := range []string{"first-token", "second-token", "third-token"} {
+		next := &Config{Destinations: []Destination{{AuthToken: Secret(token)}}}
+		if cfg != nil {
+			next.ShareRedactor(cfg)
+		}
+		next.Redactor()
+		cfg = next
+	}
+	if got := cfg.Redactor().Redact("first-token second-token third-token"); strings.Contains(got, "token") {
+		t.Error(got)
+	}
+}

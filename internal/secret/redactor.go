@@ -95,11 +95,25 @@ func (r *Redactor) Add(source string, secrets ...string) {
 	}
 }
 
-// Replace makes r take out these secrets in place of those of New; those of Add stay.
-func (r *Redactor) Replace(secrets ...string) {
+// mostEarlier bounds the secrets before a Renew that are still taken out.
+const mostEarlier = 1000
+
+// Renew makes r take out these secrets beside those of New and of the Renews before: of what is not among
+// these, the latest 1,000. Texts of calls in flight may hold the ones before.
+func (r *Redactor) Renew(secrets ...string) {
 	for {
 		was := r.known.Load()
-		if r.known.CompareAndSwap(was, newKnown(slices.DeleteFunc(secrets, func(s string) bool { return s == "" }), was.added)) {
+		seen, all := map[string]bool{"": true}, []string{}
+		for i, s := range slices.Concat(secrets, was.secrets) {
+			if i >= len(secrets) && len(all) >= len(secrets)+mostEarlier {
+				break
+			}
+			if !seen[s] {
+				seen[s] = true
+				all = append(all, s)
+			}
+		}
+		if r.known.CompareAndSwap(was, newKnown(all, was.added)) {
 			return
 		}
 	}
