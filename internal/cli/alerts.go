@@ -28,7 +28,7 @@ type alertStep struct {
 
 // Run sends test alerts.
 func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
-	cfg, err := p.loadWarning(func(w config.Warning) bool { return !w.AboutWorkers() })
+	cfg, err := p.loadWarning(config.Load, func(w config.Warning) bool { return !w.AboutWorkers() })
 	if err != nil {
 		return err
 	}

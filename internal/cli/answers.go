@@ -53,7 +53,7 @@ type triedAnswer struct {
 
 // Run prints what an answer comes to.
 func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
-	cfg, err := p.loadConfig()
+	cfg, err := p.loadWarning(config.Load, func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })
 	if err != nil {
 		return err
 	}

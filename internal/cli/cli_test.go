@@ -175,6 +175,9 @@ func TestConfigurationErrors(t *testing.T) {
 				variables = append(variables, variable)
 			}
 			want := "CIRCUIT_BREAKER_TRESHOLD DESTINATION_0_AUTH_TOKEN DESTINATION_0_NAME DESTINATION_0_URL DESTINATION_1_NAME DESTINATION_1_URL MAX_PAYLOAD_BYTES REDIS_URL"
+			if args != "config check" && args != "worker" { // they need no secrets of destinations
+				want = strings.Replace(want, "DESTINATION_0_AUTH_TOKEN ", "", 1)
+			}
 			if got := strings.Join(variables, " "); got != want {
 				t.Errorf("lines for %s\nwant one each for %s\n%s", got, want, strings.Join(variables, "\n"))
 			}

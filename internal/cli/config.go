@@ -24,7 +24,7 @@ type configConvertCmd struct{}
 
 // Run prints the file.
 func (c *configConvertCmd) Run(p *Process) error {
-	cfg, err := p.loadWarning(func(config.Warning) bool { return true })
+	cfg, err := p.loadWarning(config.Load, everything)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ type configCheckCmd struct{ outputFlag }
 
 // Run prints the configuration.
 func (c *configCheckCmd) Run(p *Process) error {
-	cfg, err := p.loadWarning(func(config.Warning) bool { return true })
+	cfg, err := p.loadWarning(config.Load, everything)
 	if err != nil {
 		return err
 	}

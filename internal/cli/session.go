@@ -40,15 +40,18 @@ type session struct {
 	closer io.Closer
 }
 
-// loadConfig reads the configuration and prints its warnings, except the ones that do
-// not concern this command.
+// loadConfig reads the configuration, without what only calls of APIs need, and prints its
+// warnings, except the ones that do not concern this command.
 func (p *Process) loadConfig() (*config.Config, error) {
-	return p.loadWarning(func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })
+	return p.loadWarning(config.LoadForAPI, func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })
 }
 
+// everything is for commands that all warnings concern.
+func everything(config.Warning) bool { return true }
+
 // loadWarning reads the configuration and prints the warnings that are wanted.
-func (p *Process) loadWarning(wanted func(config.Warning) bool) (*config.Config, error) {
-	cfg, warnings, err := config.Load(p.Environ)
+func (p *Process) loadWarning(load func([]string) (*config.Config, []config.Warning, error), wanted func(config.Warning) bool) (*config.Config, error) {
+	cfg, warnings, err := load(p.Environ)
 	for _, w := range warnings {
 		if wanted(w) {
 			p.warn(w.String())

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -11,17 +12,26 @@ import (
 // see [Config.RequireDestinations].
 func Load(environ []string) (*Config, []Warning, error) { return loadWith(environ, nil) }
 
-// LoadForAPI is Load for a process that publishes nothing: of the destinations file it takes what
-// jobs are checked by, and needs none of the secrets and files that are named there.
+// LoadForAPI is Load for a process that calls no API: of the destinations file it takes what jobs are
+// checked by, and of variables not what authenticates calls. It needs none of the secrets and files of
+// destinations.
 func LoadForAPI(environ []string) (*Config, []Warning, error) {
 	return loadWith(environ, []string{"PRESET", "URL", "ALSO_SERVES", "KEY_PATTERN", "TIMEOUT", "RATE", "BURST", "KEY_RATE", "CIRCUIT_BREAKER_ENABLED"})
 }
+
+// ofCalls are the settings, with their files, that only calls need.
+var ofCalls = regexp.MustCompile(`^((AUTH|OAUTH|SIGN|CALLBACK)_.*|(HEADERS|ANSWERS)(_FILE)?)$`)
 
 func loadWith(environ, ofFile []string) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
 	l.readFile(ofFile)
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()
+	for name := range l.env.values {
+		if m := blockForm.FindStringSubmatch(name); ofFile != nil && m != nil && ofCalls.MatchString(m[2]) {
+			delete(l.env.values, name)
+		}
+	}
 	applied := l.applyPresets(blocks)
 	cfg := &Config{}
 	l.read(true, group{into: cfg})

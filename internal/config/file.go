@@ -130,6 +130,9 @@ func (f *destinationsFile) destinations(node *yaml.Node, defaults []setting) {
 			f.put(blockName(index, s.name), s)
 		}
 		for _, s := range defaults {
+			if f.env.set(s.name) { // such as CIRCUIT_BREAKER_COOLDOWN_SECS: a variable for all destinations
+				continue
+			}
 			f.put(blockName(index, s.name), s)
 		}
 	}
@@ -168,7 +171,7 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 		case form == "" && value.Kind == yaml.MappingNode && key.Value != "" && slices.ContainsFunc(blockSettings(), func(known string) bool { return strings.HasPrefix(known, strings.ToLower(name)+"_") }):
 			out = append(out, f.settings(value, at.path, prefix+key.Value+"_")...)
 		case form == "" || key.Value != strings.ToLower(key.Value):
-			f.unknown(key, at.path, blockSettings())
+			f.unknown(key, at.path, append(blockSettings(), "token_file", "token_env"))
 		case f.only != nil && !slices.Contains(f.only, name):
 		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
 			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")

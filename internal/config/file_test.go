@@ -84,6 +84,7 @@ func TestMistakesInFile(t *testing.T) {
 		{"destination: {}", `d.yaml:1:1: destination: is not a setting; did you mean destinations?`},
 		{"destinations: [a]", `d.yaml:1:15: destinations: is not a mapping; write names with their values below it`},
 		{"destinations:\n  a: {url: https://a.example.com/, tmeout: 1s}", `d.yaml:2:36: destinations.a.tmeout: is not a setting; did you mean timeout?`},
+		{"destinations:\n  a: {url: https://a.example.com/, token_fiel: x}", `d.yaml:2:36: destinations.a.token_fiel: is not a setting; did you mean token_file?`},
 		{"destinations:\n  a: {url: https://a.example.com/, timeout: soon}", `d.yaml:2:36: destinations.a.timeout: "soon" is not a duration`},
 		{"destinations:\n  a: {url: https://a.example.com/}\n  a: {}", `d.yaml:3:3: destinations.a: is given twice; keep one`},
 		{"destinations:\n  a: {url: https://a.example.com/, url: x}", `destinations.a.url: is given twice`},
@@ -235,5 +236,51 @@ func TestLoadForAPI(t *testing.T) {
 	}
 	if d := cfg.Destinations[0]; d.KeyPattern != "[a-z]" || d.Rate.String() != "5/1s" || d.OAuthTokenURL != "" {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A variable for all destinations wins over the defaults of the file, not over what a destination has itself.
+func TestGlobalVariableBesideFile(t *testing.T) {
+	cfg, _, err := withFile(t, `
+defaults: {circuit_breaker: {failure_threshold: 2, cooldown_ms: 7}}
+destinations:
+  a: {url: https://a.example.com/}
+  b: {url: https://a.example.com/, circuit_breaker: {failure_threshold: 3}}
+`, "CIRCUIT_BREAKER_FAILURE_THRESHOLD=9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	if err := cfg.Print(&shown); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"\nCIRCUIT_BREAKER_FAILURE_THRESHOLD=9  # set\n",
+		"\nDESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=9  # default\n",
+		"\nDESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS=7  # d.yaml:2\n",
+		"\nDESTINATION_1_CIRCUIT_BREAKER_FAILURE_THRESHOLD=3  # d.yaml:5\n",
+	} {
+		if !strings.Contains(shown.String(), line) {
+			t.Errorf("config check lacks %q in:\n%s", line, shown.String())
+		}
+	}
+}
+
+// Who calls no API needs no secret of a destination, neither by the file nor by variables.
+func TestLoadForAPIWithoutSecrets(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "d.yaml")
+	if err := os.WriteFile(name, []byte("destinations:\n  a: {url: https://a.example.com/, token_file: /not/there, answers_file: /not/there}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	environ := []string{
+		"DESTINATIONS_FILE=" + name, "DESTINATION_0_NAME=b", "DESTINATION_0_URL=https://b.example.com/",
+		"DESTINATION_0_AUTH_TOKEN_FILE=/not/there", "DESTINATION_0_AUTH_SCHEME=Token", "DESTINATION_0_ANSWERS_FILE=/not/there",
+	}
+	cfg, _, err := LoadForAPI(environ)
+	if err != nil || len(cfg.Destinations) != 2 {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := Load(environ); err == nil {
+		t.Error("Load needs no secrets")
 	}
 }
