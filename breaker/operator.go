@@ -113,6 +113,15 @@ func (n Namespace) ListAll(ctx context.Context, rdb redis.UniversalClient, desti
 	return out, nil
 }
 
+// Forget deletes what Redis has of a destination's breaker: its record, history, incidents and limits. What it
+// has of keys ends by itself. No process may use the breaker any more. Errors: Redis's.
+func (n Namespace) Forget(ctx context.Context, rdb redis.UniversalClient, destination string) error {
+	if err := rdb.Del(ctx, n.placeOf(destination, "").keys...).Err(); err != nil {
+		return fmt.Errorf("breaker: forget %s: %w", destination, err)
+	}
+	return nil
+}
+
 func (p place) snapshotArgs(since uint64) []any {
 	return p.args(caller{}, []any{since, "1", snapshotPage})
 }

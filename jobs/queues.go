@@ -142,6 +142,12 @@ func (c *Client) SetDestinations(names ...string) error {
 	return nil
 }
 
+func (d *destinationCache) isConfigured(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.configured, name)
+}
+
 func (d *destinationCache) has(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

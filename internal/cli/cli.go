@@ -57,6 +57,7 @@ type grammar struct {
 	Resume  resumeCmd     `cmd:"" help:"Let paused jobs go on."`
 	Retry   retryCmd      `cmd:"" help:"Run failed and cancelled jobs again."`
 	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
+	Dests   destCmds      `cmd:"" name:"destinations" help:"Forget destinations that were removed."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
 	Limits  limitsCmds    `cmd:"" help:"Look at the limits of APIs, and forget what was learned."`
 	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`

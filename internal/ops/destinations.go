@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -135,6 +136,25 @@ func (s *System) PauseDestination(ctx context.Context, name string, pause bool, 
 	}
 	if !jobs.Refused(err) {
 		s.acted(ctx, act, name, err, why.Reason)
+	}
+	return out, err
+}
+
+// ForgottenDestination is what forgetting a destination came to.
+type ForgottenDestination struct {
+	Destination string `json:"destination" doc:"Its name." example:"deviantart"`
+	Deleted     int    `json:"deleted" doc:"How many finished jobs were deleted with it." example:"12"`
+}
+
+// ForgetDestination takes a destination that was removed out of all lists, with its breaker, limits, statistics and
+// finished jobs. Errors: jobs.ErrInUse, an *jobs.UnknownDestinationError, or Redis's.
+func (s *System) ForgetDestination(ctx context.Context, name string, why Why) (out ForgottenDestination, err error) {
+	out.Destination = name
+	if out.Deleted, err = s.client.ForgetDestination(ctx, name); err == nil {
+		err = s.breakers().Forget(ctx, s.rdb, name)
+	}
+	if !jobs.Refused(err) && !errors.Is(err, jobs.ErrInUse) {
+		s.acted(ctx, "forget destination", name, err, why.Reason)
 	}
 	return out, err
 }

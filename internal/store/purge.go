@@ -31,6 +31,32 @@ func PurgeEnded(ctx context.Context, rdb redis.UniversalClient, queue, state str
 	return purge(ctx, rdb, queue, ParkedKey(queue, state), retention.Milliseconds())
 }
 
+// PurgeAll deletes all finished jobs of the queue, whatever their retention, and returns how many.
+func PurgeAll(ctx context.Context, rdb redis.UniversalClient, queue string) (all int, err error) {
+	for _, set := range []string{CompletedKey(queue), ParkedKey(queue, StateFailed), ParkedKey(queue, StateCancelled), ParkedKey(queue, StateExpired)} {
+		for more := true; more; {
+			var n int
+			if n, more, err = purge(ctx, rdb, queue, set, "all"); err != nil {
+				return all, err
+			}
+			all += n
+		}
+	}
+	return all, nil
+}
+
+// ForgetQueue deletes what is left of a queue without jobs, and takes it out of the list of queues.
+func ForgetQueue(ctx context.Context, rdb redis.UniversalClient, queue string) error {
+	err := rdb.Del(ctx, PausedKey(queue), ProcessedKey(queue), EventsKey(queue), TombstonesKey(queue), PendingKey(queue)).Err()
+	if err == nil {
+		err = rdb.SRem(ctx, QueuesKey, queue).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("forget queue %s: %w", queue, err)
+	}
+	return nil
+}
+
 func purge(ctx context.Context, rdb redis.UniversalClient, queue, set string, before any) (n int, more bool, err error) {
 	n, err = purgeScript.Run(ctx, rdb, []string{set}, queue, before, purgeAtOnce).Int()
 	if err != nil {

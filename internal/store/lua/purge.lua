@@ -2,14 +2,16 @@
 --
 -- KEYS[1] the set of finished jobs
 -- ARGV[1] queue   ARGV[2] highest score to delete: 'now' for the present in unix
---   seconds, else how many ms ago   ARGV[3] how many at most
+--   seconds, 'all' for all, else how many ms ago   ARGV[3] how many at most
 -- returns how many were checked
 --
 -- A parent whose children are not released yet is kept for another minute.
 local ended_key = KEYS[1]
 local before, max = ARGV[2], ARGV[3]
 local highest = clock[1]
-if before ~= 'now' then
+if before == 'all' then
+  highest = '+inf'
+elseif before ~= 'now' then
   highest = int(now - tonumber(before))
 end
 local minute = before == 'now' and 60 or 60000
