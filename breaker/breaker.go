@@ -21,6 +21,7 @@ type Breaker struct {
 	key   string
 	cost  int           // of a call; 0 is 1
 	lease time.Duration // of its permit; 0 is ProbeTimeout
+	leave uint8         // per cent, to more urgent calls
 }
 
 // New joins the breaker of o.Destination. It reads the state once; while Redis is unavailable
@@ -46,14 +47,14 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 // needs a permit of the destination, too. "" is the destination's own breaker. A key that is
 // not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {
-	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease}
+	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease, leave: b.leave}
 }
 
 // Cost returns the breaker for calls that take n of each window of the declared limits instead of
 // 1. It costs nothing, as [Breaker.Key] does. Less than 1 is 1. If n is above a window, Allow
 // returns a [*CostError]. All other limits count calls.
 func (b *Breaker) Cost(n int) *Breaker {
-	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease}
+	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease, leave: b.leave}
 }
 
 // Lease returns the breaker for calls that may last d instead of [Options.ProbeTimeout], such as an upload: so long
@@ -61,8 +62,19 @@ func (b *Breaker) Cost(n int) *Breaker {
 func (b *Breaker) Lease(d time.Duration) *Breaker {
 	for old := b.longest.Load(); int64(d) > old && !b.longest.CompareAndSwap(old, int64(d)); old = b.longest.Load() {
 	}
-	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: d}
+	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: d, leave: b.leave}
 }
+
+// Leave returns the breaker for calls that leave percent, up to 99, of each limit to more urgent ones: of the
+// windows of declared limits, of the configured calls in flight, and of a low budget. Of a fixed window it is for all
+// in its last tenth, of at most a minute; of a low budget in its last second. A sliding window has a reserve in its
+// Burst. Of a window or concurrency of 1 nothing is left.
+func (b *Breaker) Leave(percent int) *Breaker {
+	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: leave(percent)}
+}
+
+// leave is a valid percentage.
+func leave(percent int) uint8 { return uint8(min(max(0, percent), 99)) } //nolint:gosec // up to 99
 
 // Name returns the breaker's name, as in [Get]: the destination, or destination/key.
 func (b *Breaker) Name() string { return b.name(b.key) }
@@ -104,7 +116,7 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	if p, decided, err := c.decide(b.key); decided {
 		return p, err
 	}
-	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), Permit{}, 1, ahead{lease: b.lease})
+	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), Permit{leave: b.leave}, 1, ahead{lease: b.lease})
 	if err != nil {
 		return Permit{}, err
 	}
@@ -134,7 +146,7 @@ func (b *Breaker) AllowN(ctx context.Context, n int, lead, within time.Duration)
 	if b.cost > 1 || c.asksForKeys() { // the next call may cost something else
 		n = 1
 	}
-	return c.acquireAll(ctx, "", max(1, b.cost), Permit{}, n, when)
+	return c.acquireAll(ctx, "", max(1, b.cost), Permit{leave: b.leave}, n, when)
 }
 
 // asksForKeys reports whether calls of keys need Redis besides the destination's.
@@ -248,7 +260,7 @@ func (c *granter) refusal(v *view, now time.Time) error {
 }
 
 // acquire asks Redis for a permit, one goroutine at a time for each name. have is the
-// destination's permit if only the key's is missing.
+// destination's permit if only the key's is missing, and has what to leave in any case.
 func (c *granter) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
 	permits, err := c.acquireAll(ctx, key, cost, have, 1, ahead{})
 	if err != nil {
@@ -309,6 +321,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 		q.text("more", tokens(more))
 		q.number("lease", millis(lease))
 		q.flag("key_only", under)
+		q.number("leave", int64(have.leave))
 		q.number("lead", when.lead.Microseconds())
 		q.number("within", when.within.Microseconds())
 	})
@@ -321,7 +334,9 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 	}
 	if r.result == resultDenied {
 		refusal := c.denied(&r)
-		keyLock.refused(looked, refusal)
+		if have.leave == 0 { // else it does not hold for more urgent calls
+			keyLock.refused(looked, refusal)
+		}
 		return nil, refusal
 	}
 	words, starts, _ := strings.Cut(r.more, ";")
@@ -333,7 +348,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 		}
 		return one(p, nil)
 	}
-	p := Permit{c: c.core, key: key, generation: r.version, cost: cost, until: until}
+	p := Permit{c: c.core, key: key, generation: r.version, cost: cost, until: until, leave: have.leave}
 	p.holds.take(words)
 	if key != "" {
 		p.keyCost = cost
@@ -440,6 +455,8 @@ func (c *granter) denied(r *reply) *OpenError {
 	if record.State == Closed || why == CauseRate || why == CauseConcurrency {
 		e.Cause = why
 	}
+	window, reserved, _ := strings.Cut(window, " ")
+	e.Reserved = reserved != ""
 	if rate, err := parseScript(window); err == nil {
 		e.Window = rate
 	}

@@ -60,6 +60,8 @@ type OpenError struct {
 	// Window is the window of the declared limit that refused with CauseRate: of several the
 	// one with the longest wait.
 	Window Rate
+	// Reserved reports that the window has calls, but for more urgent ones; see [Breaker.Leave].
+	Reserved bool
 }
 
 // Error says what is open, why, and when to ask again.
@@ -102,6 +104,9 @@ func (e *CostError) Error() string {
 }
 
 func (e *OpenError) why() string {
+	if e.Reserved {
+		return e.Cause + " " + e.Window.String() + ", the rest is reserved"
+	}
 	if e.Window != (Rate{}) {
 		return e.Cause + " " + e.Window.String()
 	}

@@ -20,6 +20,7 @@ type Permit struct {
 	generation uint64
 	slotRef    slotRef
 	holds      holds
+	leave      uint8 // per cent of limits, to more urgent calls
 	until      time.Time
 	start      time.Time
 	cost       int   // that it took of the destination's declared limit
@@ -72,6 +73,16 @@ func (p Permit) Key() string { return p.key }
 
 // Cost is what the permit took of each window of the declared limits; 0 if Redis was not asked.
 func (p Permit) Cost() int { return p.cost }
+
+// Leaves is how many per cent of each limit the permit has left to more urgent calls; see [Breaker.Leave].
+func (p Permit) Leaves() int { return int(p.leave) }
+
+// Leave returns the permit for a call that leaves so many per cent to more urgent ones, in what ForKey and
+// ForCall take from now on.
+func (p Permit) Leave(percent int) Permit {
+	p.leave = leave(percent)
+	return p
+}
 
 // Generation fences the permit: a report counts only if the breaker has made no transition
 // since.
@@ -149,6 +160,7 @@ func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
 		q.charged(p, cost)
 		q.text("permit", token(p.id))
 		q.flag("limits_only", true)
+		q.number("leave", int64(p.leave))
 	})
 	switch {
 	case err != nil:

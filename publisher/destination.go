@@ -104,6 +104,8 @@ func (d *destination) queues() []string {
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
 	g := &gate{reach: d.reach}
+	g.reserve(d.s.reserve, len(d.serves()))
+	g.ready = func(ctx context.Context, queues int) (int, error) { return store.Ready(ctx, d.rdb, d.queues()[:queues]) }
 	d.gate = g
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker,
@@ -113,6 +115,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect,
 		Logger:    d.log,
 		Fatal:     func(err error) { stop(err) },
+		Ready:     g.noteReady,
 		Expired:   d.expired,
 		Released:  d.released,
 		Foreign:   d.foreign,

@@ -57,6 +57,11 @@ type gate struct {
 
 	slots keySlots
 
+	classes []class
+	costly  atomic.Int64  // index of the class of the job that cost is for
+	ready   func(ctx context.Context, queues int) (int, error) // jobs of the first queues
+	urgent  chan struct{} // a queue other than of the last class may have jobs
+
 	mu     sync.Mutex
 	kept   breaker.Permit // has no job
 	keptAt time.Time
@@ -101,7 +106,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			g.waited = true
 		}
 		if p, ok := g.takeKept(); ok {
-			return g.grant(engine.Grant{Max: 1, Permit: p, Cost: p.Cost()}), nil
+			return g.grant(engine.Grant{Max: 1, Permit: p, Cost: p.Cost()}), nil // of the last class: see keep
 		}
 		if err := g.releaseKept(ctx); err != nil {
 			return engine.Grant{}, err
@@ -126,12 +131,12 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 		if !free || view.State != breaker.Closed {
 			n = 1
 		}
-		permits, err := command(ctx, func(ctx context.Context) ([]breaker.Permit, error) { return g.allow(ctx, n, cost, view.State) })
+		permits, queues, err := g.ask(ctx, n, &cost, view.State)
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
 			// At least 1 ms: the view may be about to change.
-			wait(ctx, max(time.Millisecond, g.pause(open, cost)), changed)
+			g.wait(ctx, max(time.Millisecond, g.pause(open, cost)), changed)
 			continue
 		case err != nil:
 			return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
@@ -143,7 +148,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			_ = g.b.ReleaseAll(ctx, permits[1:]) // their leases end anyway
 			permits = permits[:1]
 		}
-		r := engine.Grant{Max: len(permits), Permit: permits[0], Cost: cost}
+		r := engine.Grant{Max: len(permits), Queues: queues, Permit: permits[0], Cost: cost}
 		for _, p := range permits[1:] {
 			r.More = append(r.More, p)
 		}
@@ -154,7 +159,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 // allow asks for permits for up to n jobs: for twice as many as were granted last, so that workers
 // share what there is, and as far ahead as it takes to grant them, to fetch their jobs and to ask
 // again, so that no call is lost meanwhile.
-func (g *gate) allow(ctx context.Context, n, cost int, state breaker.State) ([]breaker.Permit, error) {
+func (g *gate) allow(ctx context.Context, n, cost, leave int, state breaker.State) ([]breaker.Permit, error) {
 	var lead, within time.Duration
 	if took := max(g.took, time.Millisecond); state == breaker.Closed {
 		lead = min(took+took/4, mostAhead/2) // to fetch the jobs
@@ -162,7 +167,7 @@ func (g *gate) allow(ctx context.Context, n, cost int, state breaker.State) ([]b
 	}
 	n = min(n, max(1, int(g.atOnce.Load())))
 	started := time.Now()
-	permits, err := g.b.Cost(cost).AllowN(ctx, n, lead, within)
+	permits, err := g.b.Cost(cost).Leave(leave).AllowN(ctx, n, lead, within)
 	if took := time.Since(started); took < g.took {
 		g.took = (g.took + took) / 2
 	} else {
@@ -210,11 +215,13 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 }
 
 // Admit implements engine.Gate.
-func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engine.Admission {
-	of := g.b.Key(key)
+func (g *gate) Admit(ctx context.Context, queue, key string, cost int, permit any) engine.Admission {
+	class := g.class(queue)
+	of := g.b.Key(key).Leave(g.leave(class))
 	var p breaker.Permit
 	var err error
 	have, granted := permit.(breaker.Permit)
+	have = have.Leave(g.leave(class))
 	switch {
 	case granted && cost == 0:
 		p, err = have.ForKey(ctx, key)
@@ -227,6 +234,7 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 			next = int64(cost) // jobs seem to be alike
 		}
 		g.cost.Store(next)
+		g.costly.Store(int64(max(0, len(g.classes)-1)))
 		p, err = have.ForCall(ctx, key, cost)
 	case of.Free():
 		return engine.Admission{} // permit acquires one for the call, at no cost
@@ -241,6 +249,7 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 	no := engine.Admission{Verdict: engine.KeyRefused}
 	if granted && refused && open.Cause == breaker.CauseRate && open.Name == g.b.Name() {
 		g.cost.Store(int64(cost)) // it is the next job
+		g.costly.Store(int64(class))
 		return engine.Admission{Verdict: engine.Refused}
 	}
 	switch {
@@ -298,7 +307,7 @@ func (g *gate) keep(p breaker.Permit) bool {
 	if g.keeps && g.kept == p {
 		return true
 	}
-	if g.keeps || p.Key() != "" || max(1, int64(p.Cost())) < g.cost.Load() {
+	if g.keeps || p.Key() != "" || p.Leaves() < g.leave(len(g.classes)-1) || max(1, int64(p.Cost())) < g.cost.Load() {
 		return false
 	}
 	if g.kept != p {

@@ -101,6 +101,7 @@ type settings struct {
 	alike        map[string]string
 	shortProbe   bool
 	alsoServes   []string
+	reserve      map[jobs.Priority]int
 }
 
 // HandleOption changes how a destination is served.
@@ -108,6 +109,14 @@ type HandleOption func(*settings)
 
 // Concurrency is the maximum of concurrent calls of this process, at least 1. Default 10.
 func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency = n } }
+
+// Reserve keeps parts, in per cent, of each limit of the destination for jobs of a priority and of more urgent ones:
+// of the windows of Rate and KeyRate, of FleetConcurrency and KeyConcurrency, and of a budget that is low. See
+// [breaker.Breaker.Leave] for what is reserved and until when. Only high and default can have a part; they must be less
+// than 100 together, and should be the same on all workers.
+func Reserve(percent map[jobs.Priority]int) HandleOption {
+	return func(s *settings) { s.reserve = percent }
+}
 
 // AlsoServes has the destination publish the jobs of others too, its earlier names: with its handler, concurrency,
 // limits and circuit breaker, which holds them all under the destination's name. Of one priority theirs come first,

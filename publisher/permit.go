@@ -23,7 +23,7 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	}
 	// The gate was open, or the permit's time is over.
 	d.release(p)
-	return d.breaker.Key(delivery.Key).Cost(job.Cost).Allow(d.calls)
+	return d.breaker.Key(delivery.Key).Cost(job.Cost).Leave(d.gate.leave(d.gate.class(delivery.Queue))).Allow(d.calls)
 }
 
 // inTime reports whether a permit is still good: its lease has not ended while this process was

@@ -201,6 +201,9 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if s.kept < 1 || s.kept > mostKept {
 		errs = append(errs, fmt.Errorf("response body bytes must be from 1 to %d, are %d", mostKept, s.kept))
 	}
+	if err := checkReserve(s.reserve); err != nil {
+		errs = append(errs, err)
+	}
 	if s.refusedAlone < 0 {
 		errs = append(errs, fmt.Errorf("the most refusals of one job must not be negative, are %d", s.refusedAlone))
 	}

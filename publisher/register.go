@@ -178,6 +178,7 @@ func (s settings) compared() map[string]string {
 		"retry":           fmt.Sprint(s.retry),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
 		"also serves":     fmt.Sprint(s.alsoServes),
+		"reserve":         fmt.Sprint(s.reserve),
 	}
 	maps.Copy(out, s.alike)
 	return out

@@ -21,6 +21,7 @@
 --             limits of the destination counts calls
 --   lead, within  by declared limits a call begins so many µs from now at the earliest and at the
 --             latest; 0 is at once
+--   leave     per cent of each limit that the call leaves to more urgent ones
 --   rate_only to count one more call of a permit: in the rate, and in a budget that is low
 -- Result
 --   "closed"   no lease is needed; what is added is "rate" and "key-rate" if the limits have
@@ -30,7 +31,7 @@
 --              permit, in how many µs its call may begin
 --   "denied"   by the name; what is added is why (open, probe, slow_start, budget, concurrency
 --              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
---              the window
+--              the window, and "reserved" if what it has is
 --   "decide"   time has done something, such as end a cooldown: the rules are asked first. See metering.lua
 --   "bounds"   the fixed windows are of another time: ask again with those of now
 

@@ -58,7 +58,7 @@ end
 -- full says that the cap is reached, and notes that the instance waits for a slot.
 local function full(b)
   local most = cap(b)
-  if most == 0 or in_flight(b) < most then
+  if most == 0 or in_flight(b) < most - reserved(most) then
     return false
   end
   in_flight(b, true)
@@ -168,7 +168,8 @@ local function refusal(b)
   if b.pace > 0 and b.pace_from + b.pace > now then
     return 'slow_start', math.ceil(b.pace_from + b.pace - now)
   end
-  if b.metered > 0 and b.budget_left - metered - unmetered(b) < 1 then
+  local ends = b.budget_reset > 0 and b.budget_reset - now <= 1000
+  if b.metered > 0 and b.budget_left - metered - unmetered(b) < 1 + (ends and 0 or reserved(b.budget_limit)) then
     local left = b.budget_reset > 0 and b.budget_reset - now or 1000
     return 'budget', math.max(1, math.min(left, 1000))
   end

@@ -167,15 +167,26 @@ local function in_window(w, at)
   return w.burst or at >= w.from
 end
 
--- wait_for is how long, in µs, a window has not so much. have is how much of it the caller has
--- taken already.
+-- opens is when a fixed window's reserve is for all: in its last tenth, of at most a minute.
+function declared_rate.opens(w)
+  return w.to - math.min((w.to - w.from) / 10, 60000000)
+end
+
+-- wait_for is how long, in µs, a window has not so much, and whether what it has is reserved. have is how
+-- much of it the caller has taken already.
 local function wait_for(w, cost, have)
   if cost <= have then
     return 0
   elseif w.burst then
-    return math.max(w.at - have * w.interval, now_us) - math.max(0, w.burst - cost) * w.interval - now_us
+    local used = math.max(w.at - have * w.interval, now_us) - now_us
+    local wait = used - math.max(0, w.burst - reserved(w.burst) - cost) * w.interval
+    return wait, wait > 0 and used <= math.max(0, w.burst - cost) * w.interval
   end
-  return w.used - have + cost > w.calls and w.to - now_us or 0
+  local free, opens = w.calls - w.used + have - cost, declared_rate.opens(w)
+  if free >= 0 and free < reserved(w.calls) and now_us < opens then
+    return opens - now_us, true
+  end
+  return free < 0 and w.to - now_us or 0
 end
 
 -- add takes n from a window for a call that begins at an instant, or gives -n back to it. most is how
@@ -231,12 +242,12 @@ function declared_rate.start_of(limits, cost, at)
   local next_one = nil -- fixed window
   for _, limit in ipairs(limits) do
     for _, w in ipairs(limit.windows) do
-      local wait = wait_for(w, cost, in_window(w, at) and limit.have or 0)
+      local wait, reserve = wait_for(w, cost, in_window(w, at) and limit.have or 0)
       if wait > 0 and not w.burst then
         wait = wait + declared_rate.within
       end
       if now_us + wait > start then
-        start, name, window = now_us + wait, limit.b.name, w.name
+        start, name, window = now_us + wait, limit.b.name, w.name .. (reserve and ' reserved' or '')
       end
     end
   end
@@ -275,7 +286,11 @@ local function ask_limits(parent, child, cost, have, key_have, at)
     end
   end
   for _, limit in ipairs(limits) do
-    if limit.turn > now_us then
+    local ahead = limit.turn <= now_us
+    for _, w in ipairs(limit.windows) do
+      ahead = ahead and reserved(w.burst or 0) == 0 -- what is reserved would be taken ahead
+    end
+    if not ahead then
       declared_rate.lead, declared_rate.within = 0, 0
     end
   end

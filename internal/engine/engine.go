@@ -63,6 +63,8 @@ type Options struct {
 	// Fatal is called once if the worker cannot continue, such as after the caller closed the
 	// Redis client. It must stop the worker.
 	Fatal func(error)
+	// Ready, if set, is called when a queue may have jobs, "" for all. It must return at once.
+	Ready func(queue string)
 	// Expired, if set, is called with the number of waiting jobs of a queue that this engine
 	// has expired.
 	Expired func(queue string, n int)

@@ -276,6 +276,9 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	now := time.Now()
 	e.bufferMu.Lock()
 	queues := e.order(now)
+	if g.Queues > 0 { // also of those that seemed to be empty: the gate has seen jobs
+		queues = e.o.Queues[:g.Queues]
+	}
 	e.paused = false
 	all := e.surelyEmpty(func(q string) bool { return !slices.Contains(queues, q) })
 	e.bufferMu.Unlock()

@@ -183,7 +183,7 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 		if slot == nil {
 			ctx, cancel := e.bounded()
 			own := g.permits.next()
-			of = e.gate.Admit(ctx, key, 0, own)
+			of = e.gate.Admit(ctx, queue, key, 0, own)
 			cancel()
 			if of.Verdict != Admitted {
 				g.permits.giveBack(own)

@@ -49,7 +49,7 @@ func (a *admission) admit(d *Delivery) Verdict {
 	until, refused := a.until[d.Key]
 	if !refused {
 		ctx, cancel := a.e.bounded()
-		of := a.e.gate.Admit(ctx, d.Key, cost, d.Permit)
+		of := a.e.gate.Admit(ctx, d.Queue, d.Key, cost, d.Permit)
 		cancel()
 		switch of.Verdict {
 		case Admitted:

@@ -426,6 +426,9 @@ func (e *waker) expect(queue string) {
 		}
 	}
 	e.bufferMu.Unlock()
+	if e.o.Ready != nil {
+		e.o.Ready(queue)
+	}
 	e.goOn()
 }
 
