@@ -95,6 +95,9 @@ func (h *harness) got(name string, p Permit, err error) string {
 		if len(h.b.options.Rate) > 1 || len(h.b.options.KeyRate) > 0 || h.b.rate.fixed != nil {
 			cause += " " + open.Window.String()
 		}
+		if open.Reserved {
+			cause += " reserved"
+		}
 		return fmt.Sprintf("%s %s %s for %v", who, open.State, cause, open.RetryAfter)
 	case err != nil:
 		h.t.Fatal(err)

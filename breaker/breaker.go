@@ -110,10 +110,12 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	}
 	if !c.asks(b.key) {
 		if p, ok := c.free(b.key); ok {
+			p.leave = b.leave
 			return p, nil
 		}
 	}
 	if p, decided, err := c.decide(b.key); decided {
+		p.leave = b.leave
 		return p, err
 	}
 	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), Permit{leave: b.leave}, 1, ahead{lease: b.lease})

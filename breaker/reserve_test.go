@@ -19,31 +19,31 @@ func TestReserve(t *testing.T) {
 	capped := Options{FailureThreshold: 1, Cooldown: minute, NoLearning: true, FleetConcurrency: 5}
 	runRules(t, []rule{
 		{"of a fixed window", windowed("10/1h@UTC", ""), []row{
-			{0, leaving(20, tries(99, "a")), "8, then D CLOSED rate 10/1h@UTC, the rest is reserved for 53m59.877s"},
-			{0, leaving(10, tries(99, "b")), "1, then D CLOSED rate 10/1h@UTC, the rest is reserved for 53m59.877s"},
+			{0, leaving(20, tries(99, "a")), "8, then D CLOSED rate 10/1h@UTC reserved for 58m59.877s"},
+			{0, leaving(10, tries(99, "b")), "1, then D CLOSED rate 10/1h@UTC reserved for 58m59.877s"},
 			{0, tries(99, "c"), "1, then D CLOSED rate 10/1h@UTC for 59m59.877s"},
 			{0, leaving(20, try("x")), "D CLOSED rate 10/1h@UTC for 59m59.877s"},
 			{0, release("c0"), "CLOSED"},
 		}},
 		{"of a fixed window, for all in its last minute", windowed("10/1h@UTC", ""), []row{
-			{0, leaving(20, tries(99, "a")), "8, then D CLOSED rate 10/1h@UTC, the rest is reserved for 58m59.877s"},
-			{59*minute - 124*time.Millisecond, leaving(20, try("x")), "D CLOSED rate 10/1h@UTC, the rest is reserved for 1ms"},
+			{0, leaving(20, tries(99, "a")), "8, then D CLOSED rate 10/1h@UTC reserved for 58m59.877s"},
+			{59*minute - 124*time.Millisecond, leaving(20, try("x")), "D CLOSED rate 10/1h@UTC reserved for 1ms"},
 			{59 * minute, leaving(20, tries(99, "b")), "2, then D CLOSED rate 10/1h@UTC for 59.877s"},
-			{60 * minute, leaving(20, tries(99, "c")), "8, then D CLOSED rate 10/1h@UTC, the rest is reserved for 58m59.877s"},
+			{60 * minute, leaving(20, tries(99, "c")), "8, then D CLOSED rate 10/1h@UTC reserved for 58m59.877s"},
 		}},
 		{"of a burst", windowed("60/1h:5", ""), []row{
-			{0, leaving(20, tries(99, "a")), "4, then D CLOSED rate 60/1h:5, the rest is reserved for 1m0s"},
-			{0, tries(99, "b"), "1, then D CLOSED rate 60/1h:5 for 1m0s"},
-			{minute, leaving(20, try("x")), "D CLOSED rate 60/1h:5, the rest is reserved for 1m0s"},
-			{2 * minute, leaving(20, tries(99, "c")), "1, then D CLOSED rate 60/1h:5, the rest is reserved for 1m0s"},
+			{0, leaving(20, tries(99, "a")), "4, then D CLOSED rate reserved for 1m0s"},
+			{0, tries(99, "b"), "1, then D CLOSED rate for 1m0s"},
+			{minute, leaving(20, try("x")), "D CLOSED rate reserved for 1m0s"},
+			{2 * minute, leaving(20, tries(99, "c")), "1, then D CLOSED rate reserved for 1m0s"},
 		}},
 		{"nothing of one call", windowed("60/1h,1/1h@UTC", ""), []row{
 			{0, leaving(99, tries(99, "a")), "1, then D CLOSED rate 1/1h@UTC for 59m59.877s"},
 		}},
 		{"of a key's window", windowed("", "10/1h@UTC"), []row{
-			{0, of("k", leaving(20, tries(99, "a"))), "8, then D/k CLOSED rate 10/1h@UTC, the rest is reserved for 58m59.877s"},
+			{0, of("k", leaving(20, tries(99, "a"))), "8, then D/k CLOSED rate 10/1h@UTC reserved for 58m59.877s"},
 			{0, leaving(20, ask("b")), "permit"},
-			{0, forKey("b", "k", "x"), "D/k CLOSED rate 10/1h@UTC, the rest is reserved for 58m59.877s"},
+			{0, forKey("b", "k", "x"), "D/k CLOSED rate 10/1h@UTC reserved for 58m59.877s"},
 			{0, of("k", try("c")), "key-rate"},
 		}},
 		{"of the calls in flight", capped, []row{

@@ -105,7 +105,9 @@ func (d *destination) queues() []string {
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
 	g := &gate{reach: d.reach}
 	g.reserve(d.s.reserve, len(d.serves()))
-	g.ready = func(ctx context.Context, queues int) (int, error) { return store.Ready(ctx, d.rdb, d.queues()[:queues]) }
+	g.ready = func(ctx context.Context, queues int) (int, error) {
+		return store.Ready(ctx, d.rdb, d.queues()[:queues])
+	}
 	d.gate = g
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker,

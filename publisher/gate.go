@@ -58,9 +58,9 @@ type gate struct {
 	slots keySlots
 
 	classes []class
-	costly  atomic.Int64  // index of the class of the job that cost is for
+	costly  atomic.Int64                                       // index of the class of the job that cost is for
 	ready   func(ctx context.Context, queues int) (int, error) // jobs of the first queues
-	urgent  chan struct{} // a queue other than of the last class may have jobs
+	urgent  chan struct{}                                      // a queue other than of the last class may have jobs
 
 	mu     sync.Mutex
 	kept   breaker.Permit // has no job

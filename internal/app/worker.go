@@ -335,6 +335,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
 			publisher.MaxRefusedAlone(d.MaxRefusedAlone),
+			publisher.Reserve(d.Reserve),
 			publisher.Retry(d.Retry),
 			publisher.Breaker(breakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it

@@ -274,6 +274,7 @@ func (l *loader) warnDestination(d Destination, prefix string, shutdown time.Dur
 	if d.FleetConcurrency != 0 && d.KeyConcurrency > d.FleetConcurrency && l.found.ok(prefix+"FLEET_CONCURRENCY", prefix+"KEY_CONCURRENCY") {
 		l.found.warn(prefix+"KEY_CONCURRENCY", "is more than FLEET_CONCURRENCY, %d, which holds for all keys together: it limits nothing", d.FleetConcurrency)
 	}
+	l.warnReserve(d, prefix)
 	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "" || d.OAuthTokenURL != "") {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")
 	}

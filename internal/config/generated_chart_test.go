@@ -161,6 +161,7 @@ var schemaByType = map[reflect.Type]string{
 	reflect.TypeFor[slog.Level]():    `{"type": "string"}`,
 
 	reflect.TypeFor[jobs.RetryPolicy](): `{"type": "string", "minLength": 1}`,
+	reflect.TypeFor[Reserve]():          `{"type": "string", "minLength": 1}`,
 }
 
 // valueSchema is the JSON Schema of a variable's value in the chart.

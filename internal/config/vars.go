@@ -174,6 +174,9 @@ type Destination struct {
 	FleetConcurrency int `env:"FLEET_CONCURRENCY" min:"1" example:"5"`
 	// The same for one key.
 	KeyConcurrency int `env:"KEY_CONCURRENCY" min:"1" example:"1"`
+	// Parts of each window and of calls in flight that jobs of lower priorities leave to these
+	// and more urgent ones. See docs/limits.md.
+	Reserve Reserve `env:"RESERVE" example:"high=20%,default=10%"`
 	// Expression over a job's key, request, payload and priority: the key of its breaker,
 	// KEY_RATE and KEY_CONCURRENCY, such as request.path. Its token stays that of its key. See
 	// docs/limits.md.
