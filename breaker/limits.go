@@ -40,6 +40,8 @@ type ConcurrencyLimit struct {
 
 // LimitWindow is a limit of calls per time. What is not known is 0, as JSON null.
 type LimitWindow struct {
+	// Name of an announced one, if the API or a rule names it.
+	Name string
 	// Limit is how many calls are allowed per Window, and Burst, of a declared one, how many of
 	// them at once.
 	Limit  int
@@ -73,6 +75,7 @@ type LearnedLimit struct {
 }
 
 type limitWindowJSON struct {
+	Name      *string    `json:"name"`
 	Limit     *int       `json:"limit"`
 	Window    *float64   `json:"window_secs"`
 	Burst     *int       `json:"burst"`
@@ -84,7 +87,7 @@ type limitWindowJSON struct {
 
 // MarshalJSON gives times in seconds and as RFC 3339, and null for what is not known.
 func (w LimitWindow) MarshalJSON() ([]byte, error) {
-	j := limitWindowJSON{Limit: orNull(w.Limit), Window: orNull(w.Window.Seconds()), Burst: orNull(w.Burst), Zone: orNull(w.Zone), ResetsAt: utc(w.ResetsAt)}
+	j := limitWindowJSON{Name: orNull(w.Name), Limit: orNull(w.Limit), Window: orNull(w.Window.Seconds()), Burst: orNull(w.Burst), Zone: orNull(w.Zone), ResetsAt: utc(w.ResetsAt)}
 	if w.Remaining >= 0 {
 		j.Remaining = &w.Remaining
 		if w.Limit > 0 {
@@ -100,7 +103,7 @@ func (w *LimitWindow) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return fmt.Errorf("breaker: limit: %w", err)
 	}
-	*w = LimitWindow{Limit: value(j.Limit), Window: seconds(value(j.Window)), Burst: value(j.Burst), Zone: value(j.Zone), Used: value(j.Used), Remaining: -1, ResetsAt: value(j.ResetsAt)}
+	*w = LimitWindow{Name: value(j.Name), Limit: value(j.Limit), Window: seconds(value(j.Window)), Burst: value(j.Burst), Zone: value(j.Zone), Used: value(j.Used), Remaining: -1, ResetsAt: value(j.ResetsAt)}
 	if j.Remaining != nil {
 		w.Remaining = *j.Remaining
 	}
@@ -327,13 +330,17 @@ func (r *record) limits(p place, now int64) Limits {
 		w.Remaining, w.ResetsAt = r.BudgetLeft, instant(r.BudgetReset)
 		w.Used = max(0, r.BudgetLimit-r.BudgetLeft)
 	}
+	all := r.windows()
+	if len(all) > 0 {
+		w.Name = all[0].name
+	}
 	if w.Limit > 0 || w.Remaining >= 0 {
 		l.Announced = append(l.Announced, w)
 	}
-	for i, other := range r.windows() {
+	for i, other := range all {
 		if i > 0 && (other.reset == 0 || r.left(other.reset, now) > 0) { // the first is in BudgetLeft
 			l.Announced = append(l.Announced, LimitWindow{
-				Limit: other.limit, Used: max(0, other.limit-other.left), Remaining: other.left, ResetsAt: instant(other.reset),
+				Name: other.name, Limit: other.limit, Used: max(0, other.limit-other.left), Remaining: other.left, ResetsAt: instant(other.reset),
 			})
 		}
 	}

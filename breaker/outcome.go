@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -233,9 +234,9 @@ func (o Outcome) WithBudget(b Budget) Outcome {
 	return o
 }
 
-// windows are the announced windows as the report takes them, if there are several.
+// windows are the announced windows as the report takes them, if there are several or it has a name.
 func (o Outcome) windows() string {
-	if !o.hasBudget || len(o.budget.Also) == 0 {
+	if !o.hasBudget || len(o.budget.Also) == 0 && o.budget.Name == "" {
 		return ""
 	}
 	var out []string
@@ -243,11 +244,24 @@ func (o Outcome) windows() string {
 		if b.Remaining < 0 || b.Reset <= 0 || len(out) == maxWindows {
 			continue
 		}
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(cmp.Or(b.Name, strconv.Itoa(b.Limit))))
-		out = append(out, fmt.Sprintf("%x %d %d %d", h.Sum32(), b.Remaining, millis(b.Reset), max(0, b.Limit)))
+		out = append(out, fmt.Sprintf("%s %d %d %d", windowID(b), b.Remaining, millis(b.Reset), max(0, b.Limit)))
 	}
 	return strings.Join(out, " ")
+}
+
+// ofName precedes the name of a window in its id.
+const ofName = "="
+
+var windowName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
+
+// windowID is a word that identifies a window: its name if that is short and plain, else a hash.
+func windowID(b Budget) string {
+	if windowName.MatchString(b.Name) {
+		return ofName + b.Name
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(cmp.Or(b.Name, strconv.Itoa(b.Limit))))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
 // maxWindows is how many windows of an API are kept.

@@ -107,6 +107,7 @@ func (r *record) suggestedRate() string {
 
 // announced is one of several windows of an API, as metering.lua keeps it.
 type announced struct {
+	name        string
 	left, limit int
 	reset       int64
 }
@@ -115,6 +116,9 @@ type announced struct {
 func (r *record) windows() (all []announced) {
 	for words := strings.Fields(r.Windows); len(words) >= 4; words = words[4:] {
 		var w announced
+		if name, has := strings.CutPrefix(words[0], ofName); has {
+			w.name = name
+		}
 		w.left, _ = strconv.Atoi(words[1])
 		w.reset, _ = strconv.ParseInt(words[2], 10, 64)
 		w.limit, _ = strconv.Atoi(words[3])

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,9 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		keep(body)
 	}
 	hints := h.hints(resp.Header, limited, received)
+	if len(decision.Budgets) > 0 {
+		hints.add(decision.Budgets, limited)
+	}
 	job.Budget = hints.budget
 	var err error
 	switch {
@@ -144,6 +148,26 @@ func (h *HTTP) hints(header http.Header, limited bool, received time.Time) heade
 		out.budget = b
 	}
 	return out
+}
+
+// add adds budgets, in place of those of the same name. A call's report is of one breaker: of the destination's and the
+// key's budgets those count of which one is the tightest. With no call left it says how long a refusal lasts.
+func (h *headerHints) add(budgets []jobs.Budget, limited bool) {
+	budgets = slices.Clone(budgets)
+	if b := h.budget; b != nil {
+		for _, of := range append([]jobs.Budget{*b}, b.Also...) {
+			if !slices.ContainsFunc(budgets, func(b jobs.Budget) bool { return b.Name == of.Name }) {
+				of.Scope, of.Also = b.Scope, nil
+				budgets = append(budgets, of)
+			}
+		}
+	}
+	first := hint.Join(budgets...)
+	ofAll := func(b jobs.Budget) bool { return b.Scope == jobs.ScopeGlobal }
+	h.budget = hint.Join(slices.DeleteFunc(budgets, func(b jobs.Budget) bool { return ofAll(b) != ofAll(*first) })...)
+	if limited && h.wait == 0 && first.Remaining == 0 {
+		h.wait, h.scope = first.Reset, cmp.Or(first.Scope, h.scope)
+	}
 }
 
 // classify turns the status of a response that is not rate limited into an outcome.

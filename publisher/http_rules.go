@@ -24,8 +24,8 @@ const MaxRulesBody = 256 << 10
 
 // Rules decide the outcome of a call by its answer.
 type Rules interface {
-	// Decide returns the decision on an answer; ok is false if no rule matches. Many
-	// goroutines call it at once, and their jobs wait for it.
+	// Decide returns the decision on an answer; ok is false if no rule matches, then only its
+	// Budgets count. Many goroutines call it at once, and their jobs wait for it.
 	Decide(a Answered) (d Decision, ok bool)
 }
 
@@ -57,6 +57,8 @@ type Decision struct {
 	Cost *float64
 	// Output of the job with ThenOK, as JSON; nil for none. See jobs.Job.Output.
 	Output json.RawMessage
+	// Budgets are those that the response announces in fields of the API's own, each with Name and Reset.
+	Budgets []jobs.Budget
 }
 
 // Then is what an answer means for the job.

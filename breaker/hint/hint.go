@@ -59,12 +59,22 @@ func tighter(b, than *Budget) bool {
 	return b.Reset > than.Reset
 }
 
-// several makes one budget of all that an answer announced: the tightest, with the others; nil
-// for none.
+// several is Join, with a name only where there are others.
 func several(all []Budget) *Budget {
+	b := Join(all...)
+	if b != nil && len(b.Also) == 0 {
+		b.Name = ""
+	}
+	return b
+}
+
+// Join makes one budget of all that a response announced: the tightest, with the next ones in Also; nil
+// for none.
+func Join(all ...Budget) *Budget {
 	if len(all) == 0 {
 		return nil
 	}
+	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b Budget) int {
 		switch {
 		case tighter(&a, &b):
@@ -80,9 +90,6 @@ func several(all []Budget) *Budget {
 			b.Reset = min(b.Reset, Longest)
 			first.Also = append(first.Also, b)
 		}
-	}
-	if len(first.Also) == 0 {
-		first.Name = ""
 	}
 	return &first
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// Failure is an expression of a rule that failed on an answer.
+// Failure is an expression of a rule or budget that failed on an answer.
 type Failure struct {
 	// Rule counts from 1.
-	Rule  int
-	Field string
-	Err   error
+	Rule int
+	// Budget is its name, in place of Rule.
+	Budget string
+	Field  string
+	Err    error
 
 	of, source string // of the rules, and of the expression
 }
@@ -27,7 +29,12 @@ type Failure struct {
 // String names rule and field.
 func (f Failure) String() string { return f.place() + ": " + f.Err.Error() }
 
-func (f Failure) place() string { return fmt.Sprintf("%srule %d, %s", f.of, f.Rule, f.Field) }
+func (f Failure) place() string {
+	if f.Budget != "" {
+		return fmt.Sprintf("%sbudget %s, %s", f.of, f.Budget, f.Field)
+	}
+	return fmt.Sprintf("%srule %d, %s", f.of, f.Rule, f.Field)
+}
 
 // missing is the error of a field of nothing. Other errors of expressions may hold values of the
 // answer, which can be secret.
@@ -59,25 +66,38 @@ type Decided struct {
 	Failures []Failure
 }
 
-// Decide returns the decision of the first rule that matches.
+// Decide returns the decision of the first rule that matches, and all budgets.
 func (r *Rules) Decide(a publisher.Answered) Decided {
-	var d Decided
-	env := environment(a)
+	return decide(a, r)
+}
+
+// decide decides by the first of several rules that match. The budgets of the first count, too.
+func decide(a publisher.Answered, all ...*Rules) (d Decided) {
+	env, now := environment(a), hint.Answer{Header: a.Header, Received: a.Received}.At()
+	for _, r := range all {
+		if d.Rule == 0 {
+			r.decide(&d, env, now)
+		}
+		r.announced(&d, env, now)
+	}
+	return d
+}
+
+func (r *Rules) decide(d *Decided, env map[string]any, now time.Time) {
 	known := make([]truth, len(r.conjuncts))
 	for i := range r.rules {
 		matches, err := r.matches(i, env, known)
 		if err != nil {
-			d.Failures = append(d.Failures, Failure{i + 1, "when", err, r.of, r.rules[i].when.Source()})
+			d.Failures = append(d.Failures, Failure{Rule: i + 1, Field: "when", Err: err, of: r.of, source: r.rules[i].when.Source()})
 			continue
 		}
 		if matches == true {
 			d.Rule = i + 1
 			d.By = fmt.Sprintf("%srule %d", r.of, d.Rule)
-			r.rules[i].decide(&d, env, hint.Answer{Header: a.Header, Received: a.Received}.At(), r.of)
-			return d
+			r.rules[i].decide(d, env, now, r.of)
+			return
 		}
 	}
-	return d
 }
 
 // truth is that of a conjunct for an answer.
@@ -125,7 +145,7 @@ func (r *rule) decide(d *Decided, env map[string]any, now time.Time, of string) 
 			err = take(v)
 		}
 		if err != nil {
-			d.Failures = append(d.Failures, Failure{d.Rule, field, err, of, p.Source()})
+			d.Failures = append(d.Failures, Failure{Rule: d.Rule, Field: field, Err: err, of: of, source: p.Source()})
 		}
 	}
 	value("wait", r.wait, func(v any) (err error) { d.Wait, err = duration(v, now); return err })

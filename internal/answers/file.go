@@ -73,7 +73,7 @@ func (d *Decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
 		}
 	}
 	if got.Rule == 0 {
-		return publisher.Decision{}, false
+		return got.Decision, false
 	}
 	if log := d.o.Logger; log.Enabled(context.Background(), slog.LevelDebug) {
 		attrs := []any{"job", a.Job.ID, "rule", got.Rule, "then", string(got.Then), "status", a.Status}
@@ -87,16 +87,7 @@ func (d *Decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
 
 // Explain is Decide with all that led to the decision, and without log and counter.
 func (d *Decider) Explain(a publisher.Answered) Decided {
-	var got Decided
-	for _, rules := range d.rules() {
-		failures := got.Failures
-		got = rules.Decide(a)
-		got.Failures = append(failures, got.Failures...)
-		if got.Rule != 0 {
-			break
-		}
-	}
-	return got
+	return decide(a, d.rules()...)
 }
 
 // rules are those of the file, then those of the preset.

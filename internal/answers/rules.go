@@ -64,6 +64,7 @@ type Rules struct {
 	of    string // comes before the number of a rule: "preset slack, " or ""
 	// conjuncts are the operands of && in conditions, each once: rules often begin alike.
 	conjuncts []*expression.Program
+	budgets   []budget
 }
 
 type rule struct {
@@ -77,19 +78,19 @@ type rule struct {
 	reason       *expression.Template
 }
 
-// Len returns the number of rules.
-func (r *Rules) Len() int { return len(r.rules) }
+// Len returns the number of rules and budgets.
+func (r *Rules) Len() int { return len(r.rules) + len(r.budgets) }
 
 const shape = "write a list of rules: - when: status == 429, then: limited on the next line; see docs/answers.md"
 
-// Parse reads rules from YAML or JSON: a list, or an object with the list as rules. The error
-// is tokens.Errors and names rule, field and column.
+// Parse reads rules from YAML or JSON: a list, or an object with the list as rules, and one of budgets. The
+// error is tokens.Errors and names rule, field and column.
 func Parse(content []byte) (*Rules, error) {
-	specs, err := read(content)
+	specs, budgets, err := read(content)
 	if err != nil {
 		return nil, err
 	}
-	return compile(specs)
+	return compile(specs, budgets)
 }
 
 // Preset is Parse for the rules of a preset, which their decisions name.
@@ -102,40 +103,61 @@ func Preset(name string, content []byte) (*Rules, error) {
 	return r, nil
 }
 
-// read reads the rules without compiling their expressions.
-func read(content []byte) ([]Spec, error) {
-	wrong := func(what string) error { return tokens.Errors{{What: what, Fix: shape}} }
+// read reads the rules and budgets without compiling their expressions.
+func read(content []byte) (specs []Spec, budgets []BudgetSpec, err error) {
+	wrong := func(what string) ([]Spec, []BudgetSpec, error) {
+		return nil, nil, tokens.Errors{{What: what, Fix: shape}}
+	}
 	if len(content) > maxFile {
-		return nil, wrong(fmt.Sprintf("is larger than %d MiB", maxFile>>20))
+		return wrong(fmt.Sprintf("is larger than %d MiB", maxFile>>20))
 	}
 	var root yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	if err := dec.Decode(&root); errors.Is(err, io.EOF) {
-		return nil, wrong("is empty")
+		return wrong("is empty")
 	} else if err != nil {
-		return nil, wrong("is neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: "))
+		return wrong("is neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return nil, wrong("holds more than one YAML document")
+		return wrong("holds more than one YAML document")
 	}
-	list := root.Content[0]
-	if list.Kind == yaml.MappingNode && len(list.Content) == 2 && list.Content[0].Value == "rules" {
-		list = list.Content[1]
+	lists := map[string]*yaml.Node{"rules": root.Content[0]}
+	if top := root.Content[0]; top.Kind == yaml.MappingNode {
+		lists = map[string]*yaml.Node{}
+		for i := 0; i+1 < len(top.Content); i += 2 {
+			name := top.Content[i]
+			if lists[name.Value] != nil || name.Value != "rules" && name.Value != "budgets" {
+				return wrong(fmt.Sprintf("line %d: %q is not a list of rules or budgets, or is given twice", name.Line, name.Value))
+			}
+			lists[name.Value] = top.Content[i+1]
+		}
 	}
-	if list.Kind != yaml.SequenceNode {
-		return nil, wrong("is not a list of rules")
-	}
-	var specs []Spec
 	var problems tokens.Errors
-	for i, item := range list.Content {
+	items := func(name string, read func(n int, item *yaml.Node) tokens.Errors) {
+		switch list := lists[name]; {
+		case list == nil:
+		case list.Kind != yaml.SequenceNode:
+			problems = append(problems, tokens.Problem{What: "is not a list of " + name, Fix: shape})
+		default:
+			for i, item := range list.Content {
+				problems = append(problems, read(i+1, item)...)
+			}
+		}
+	}
+	items("rules", func(n int, item *yaml.Node) tokens.Errors {
 		spec := Spec{line: item.Line}
-		problems = append(problems, spec.read(i+1, item)...)
-		specs = append(specs, spec)
-	}
+		defer func() { specs = append(specs, spec) }()
+		return spec.read(n, item)
+	})
+	items("budgets", func(n int, item *yaml.Node) tokens.Errors {
+		var spec BudgetSpec
+		defer func() { budgets = append(budgets, spec) }()
+		return spec.read(n, item)
+	})
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, nil, problems
 	}
-	return specs, nil
+	return specs, budgets, nil
 }
 
 // fields are the names of a rule's fields, with where each goes.
@@ -147,17 +169,24 @@ func (s *Spec) fields() map[string]*string {
 }
 
 // read reads rule n of a file.
-func (s *Spec) read(n int, item *yaml.Node) (problems tokens.Errors) {
+func (s *Spec) read(n int, item *yaml.Node) tokens.Errors {
 	if item.Kind != yaml.MappingNode {
 		return tokens.Errors{{What: fmt.Sprintf("line %d: rule %d is not an object with when and then", item.Line, n), Fix: shape}}
 	}
-	fields := s.fields()
+	return readFields("rule", n, item, s.fields(), "use when, then, until, wait, scope, cost, reason and output")
+}
+
+// readFields reads the fields of rule or budget n.
+func readFields(what string, n int, item *yaml.Node, fields map[string]*string, use string) (problems tokens.Errors) {
+	if item.Kind != yaml.MappingNode {
+		return tokens.Errors{{What: fmt.Sprintf("line %d: %s %d is not an object", item.Line, what, n), Fix: use}}
+	}
 	for i := 0; i+1 < len(item.Content); i += 2 {
 		name, value := item.Content[i], item.Content[i+1]
-		place := fmt.Sprintf("line %d: rule %d", name.Line, n)
+		place := fmt.Sprintf("line %d: %s %d", name.Line, what, n)
 		switch into, known := fields[name.Value]; {
 		case !known:
-			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s: %q is not a field of a rule", place, name.Value), Fix: "use when, then, until, wait, scope, cost, reason and output"})
+			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s: %q is not a field of a %s", place, name.Value, what), Fix: use})
 		case into == nil:
 			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s, %s: is given twice", place, name.Value), Fix: "keep one"})
 		case value.Kind != yaml.ScalarNode:
@@ -170,15 +199,16 @@ func (s *Spec) read(n int, item *yaml.Node) (problems tokens.Errors) {
 	return problems
 }
 
-// compile compiles rules. The error is tokens.Errors.
-func compile(specs []Spec) (*Rules, error) {
+// compile compiles rules and budgets. The error is tokens.Errors.
+func compile(specs []Spec, budgets []BudgetSpec) (*Rules, error) {
 	if len(specs) > maxRules {
 		return nil, tokens.Errors{{What: fmt.Sprintf("holds %d rules, at most %d", len(specs), maxRules), Fix: "join rules with ||"}}
 	}
 	out := &Rules{}
 	var problems tokens.Errors
+	out.budgets, problems = compileBudgets(budgets)
 	for i, s := range specs {
-		c := compiler{spec: s, n: i + 1}
+		c := compiler{what: "rule", line: s.line, spec: s, n: i + 1}
 		out.rules = append(out.rules, c.rule())
 		problems = append(problems, c.problems...)
 	}
@@ -213,17 +243,19 @@ func (r *Rules) split(specs []Spec) {
 	}
 }
 
-// compiler compiles rule n.
+// compiler compiles rule or budget n.
 type compiler struct {
+	what     string
+	line     int
 	spec     Spec
 	n        int
 	problems tokens.Errors
 }
 
 func (c *compiler) fail(field, what, fix string) {
-	place := fmt.Sprintf("rule %d, %s", c.n, field)
-	if c.spec.line > 0 {
-		place = fmt.Sprintf("line %d: %s", c.spec.line, place)
+	place := fmt.Sprintf("%s %d, %s", c.what, c.n, field)
+	if c.line > 0 {
+		place = fmt.Sprintf("line %d: %s", c.line, place)
 	}
 	c.problems = append(c.problems, tokens.Problem{What: place + ": " + what, Fix: fix})
 }
@@ -262,15 +294,7 @@ func (c *compiler) rule() rule {
 		r.wait = c.compile("wait", s.Wait, false)
 	}
 	r.cost, r.output = c.compile("cost", s.Cost, false), c.compile("output", s.Output, false)
-	switch s.Scope {
-	case "":
-	case "key":
-		r.scope = jobs.ScopeUser
-	case "destination":
-		r.scope = jobs.ScopeGlobal
-	default:
-		c.fail("scope", fmt.Sprintf("%q is not a scope", s.Scope), "use key or destination")
-	}
+	r.scope = c.scope(s.Scope)
 	if s.Scope != "" && r.then != publisher.ThenLimited && r.then != publisher.ThenUnauthorized && len(c.problems) == 0 {
 		c.fail("scope", "has no effect with then: "+s.Then, "take it out, or use then: limited or unauthorized")
 	}
@@ -282,6 +306,19 @@ func (c *compiler) rule() rule {
 		c.fail("reason", err.Error(), "see docs/answers.md")
 	}
 	return r
+}
+
+func (c *compiler) scope(text string) jobs.Scope {
+	switch text {
+	case "":
+	case "key":
+		return jobs.ScopeUser
+	case "destination":
+		return jobs.ScopeGlobal
+	default:
+		c.fail("scope", fmt.Sprintf("%q is not a scope", text), "use key or destination")
+	}
+	return ""
 }
 
 // compile compiles the expression of a field; nil if it is empty.

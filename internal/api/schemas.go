@@ -235,6 +235,7 @@ type Limits struct {
 
 // Limit describes breaker.LimitWindow.
 type Limit struct {
+	Name      *string    `json:"name" doc:"The name of an announced limit; null: it has none." example:"requests"`
 	Limit     *int       `json:"limit" doc:"How many calls are allowed per window; null: unknown." example:"100"`
 	Window    *float64   `json:"window_secs" doc:"The length of the window in seconds; null: unknown." example:"10"`
 	Burst     *int       `json:"burst" doc:"Of a declared limit: how many calls may start at once after a time without calls; else null." example:"20"`

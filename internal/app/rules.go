@@ -16,7 +16,7 @@ func OpenRules(d config.Destination, failed func(destination string), log *slog.
 	if failed != nil {
 		o.Failed = func(answers.Failure) { failed(d.Name) }
 	}
-	if preset, ok := presets.Get(d.Preset); ok && len(preset.Answers) > 0 {
+	if preset, ok := presets.Get(d.Preset); ok && preset.Rules() != nil {
 		rules, err := answers.Preset(preset.Name, preset.Rules())
 		if err != nil {
 			return nil, fmt.Errorf("preset %s: %w", preset.Name, err)

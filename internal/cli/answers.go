@@ -44,11 +44,21 @@ type triedAnswer struct {
 	Scope   string          `json:"scope"`
 	Cost    *float64        `json:"cost"`
 	Output  json.RawMessage `json:"output"`
+	Budgets []triedBudget   `json:"budgets"`
 	Job     string          `json:"job"`
 	Error   string          `json:"error"`
 	Breaker string          `json:"breaker"`
 	// Failed are the expressions that failed on the answer.
 	Failed []string `json:"failed"`
+}
+
+// triedBudget is what an answer announces in fields of the API's own.
+type triedBudget struct {
+	Name   string  `json:"name"`
+	Left   int     `json:"left"`
+	Limit  *int    `json:"limit"`
+	Resets float64 `json:"resets_secs"`
+	Scope  string  `json:"scope"`
 }
 
 // Run prints what an answer comes to.
@@ -115,11 +125,20 @@ var outcomeWords = map[string][3]string{
 	publisher.OutcomeFailure:      {"retry", "fails: no retry policy, unless it has its own", "counts no refusal"},
 }
 
+var scopeWords = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}
+
 // describe words what an answer of a destination comes to.
 func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 	doc := triedAnswer{
 		Destination: d.Name, Rule: got.Rule.By, Error: got.Error, Wait: got.Hint.Seconds(),
-		Cost: got.Rule.Cost, Output: got.Output, Failed: []string{},
+		Cost: got.Rule.Cost, Output: got.Output, Failed: []string{}, Budgets: []triedBudget{},
+	}
+	for _, b := range got.Rule.Budgets {
+		tried := triedBudget{Name: b.Name, Left: b.Remaining, Resets: b.Reset.Seconds(), Scope: scopeWords[b.Scope]}
+		if b.Limit > 0 {
+			tried.Limit = &b.Limit
+		}
+		doc.Budgets = append(doc.Budgets, tried)
 	}
 	for _, f := range got.Rule.Failures {
 		doc.Failed = append(doc.Failed, f.String())
@@ -143,7 +162,7 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 			doc.Breaker = "opens at once for " + shortWait(min(got.Hint, time.Duration(d.Breaker.MaxCooldown)))
 		}
 		doc.Breaker = "that " + whose + " " + doc.Breaker
-		doc.Scope = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}[got.Scope]
+		doc.Scope = scopeWords[got.Scope]
 	case publisher.OutcomeRescheduled:
 		doc.Wait = time.Until(got.AvailableAt).Round(time.Second).Seconds()
 	case publisher.OutcomeFailure:
@@ -180,6 +199,17 @@ func (t triedAnswer) fill(r *rows) {
 		r.add("cost", strconv.FormatFloat(*t.Cost, 'f', -1, 64))
 	}
 	r.addIf("output", string(t.Output))
+	for _, b := range t.Budgets {
+		text := fmt.Sprintf("%s: %d left", b.Name, b.Left)
+		if b.Limit != nil {
+			text = fmt.Sprintf("%s: %d of %d left", b.Name, b.Left, *b.Limit)
+		}
+		text += ", resets in " + shortWait(time.Duration(b.Resets*float64(time.Second)))
+		if b.Scope != "" {
+			text += ", of the " + b.Scope
+		}
+		r.add("budget", text)
+	}
 	r.add("job", t.Job)
 	r.addIf("error", t.Error)
 	r.add("breaker", t.Breaker)

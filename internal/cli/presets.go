@@ -88,6 +88,15 @@ func (r *rows) addPreset(preset *presets.Preset) {
 			r.addIf("     "+part[0], part[1])
 		}
 	}
+	if len(preset.Budgets) > 0 {
+		section("Budgets:")
+	}
+	for _, b := range preset.Budgets {
+		r.add("  "+b.Name+"  left", b.Left)
+		for _, part := range [][2]string{{"resets", b.Resets}, {"limit", b.Limit}, {"scope", b.Scope}, {"when", b.When}} {
+			r.addIf("     "+part[0], part[1])
+		}
+	}
 	section("Documented responses:")
 	for _, e := range preset.Examples {
 		r.add(fmt.Sprintf("  %d  %s", e.Status, e.Name), e.Comes())

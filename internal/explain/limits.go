@@ -83,6 +83,9 @@ func window(source string, w breaker.LimitWindow, now time.Time) Limit {
 	default:
 		l.Used = strconv.Itoa(w.Remaining) + " left"
 	}
+	if w.Name != "" {
+		l.Allowed = strings.TrimSuffix(w.Name+": "+l.Allowed, ": ")
+	}
 	if left := w.ResetsAt.Sub(now); !w.ResetsAt.IsZero() && left > 0 {
 		l.ResetsIn = Duration(left)
 	}

@@ -3,6 +3,7 @@ package expression
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ const (
 // functions are ours, in place of what expr does not bound.
 var functions = map[string]func(...any) (any, error){
 	"split":      split,
+	"json":       fromText,
+	"values":     values,
 	"string":     toText,
 	plus:         func(args ...any) (any, error) { return join(args[0], args[1], memory) },
 	plusOfNumber: func(args ...any) (any, error) { return join(args[0], args[1], 0) },
@@ -73,6 +76,33 @@ func split(args ...any) (any, error) {
 		return nil, fmt.Errorf("split makes more than %d parts", maxParts)
 	}
 	return parts, nil
+}
+
+// maxText bounds the text that json reads, in bytes.
+const maxText = 16 << 10
+
+// fromText reads JSON within a text, such as that of a header.
+func fromText(args ...any) (any, error) {
+	if len(args) == 1 {
+		if text, ok := args[0].(string); ok && len(text) <= maxText {
+			return JSON([]byte(text))
+		}
+	}
+	return nil, fmt.Errorf("json takes 1 argument: a text of at most %d bytes", maxText)
+}
+
+// values are those of an object, in the order of their names.
+func values(args ...any) (any, error) {
+	if len(args) == 1 {
+		if object, ok := args[0].(map[string]any); ok && len(object) <= maxParts {
+			out := make([]any, 0, len(object))
+			for _, name := range slices.Sorted(maps.Keys(object)) {
+				out = append(out, object[name])
+			}
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("values takes 1 argument: an object of at most %d values", maxParts)
 }
 
 // toText is the builtin string, which does not bound the text of a list.
@@ -154,6 +184,8 @@ func (c *checker) Visit(node *ast.Node) {
 				c.fail(n, "%s is not a function that is available", name.Value)
 			}
 			c.fail(n, "methods are not available")
+		} else if c.Untrusted && (name.Value == "json" || name.Value == "values") {
+			c.fail(n, "%s is not available", name.Value)
 		}
 	case *ast.PredicateNode:
 		ast.Walk(&n.Node, &predicate{c})
@@ -262,6 +294,8 @@ func (p *predicate) Visit(node *ast.Node) {
 		if t, ok := p.Vars[n.Value]; ok && (t == Any || t == Lazy || t == Members) {
 			p.fail(n, "%s cannot be used within a predicate: only the item (#, .field), constants and numbers can", n.Value)
 		} else if _, function := functions[n.Value]; !ok && !function {
+			p.fail(n, "%s cannot be used within a predicate", n.Value)
+		} else if n.Value == "json" || n.Value == "values" {
 			p.fail(n, "%s cannot be used within a predicate", n.Value)
 		}
 	case *ast.ArrayNode, *ast.MapNode, *ast.BuiltinNode, *ast.CallNode:

@@ -21,9 +21,6 @@ type part struct {
 	program *Program
 }
 
-// IsTemplate reports whether a text holds an expression.
-func IsTemplate(text string) bool { return strings.Contains(text, "{{") }
-
 // CompileTemplate compiles a text with expressions in {{ }}. The error is an *Error, whose
 // position is that in the text.
 func CompileTemplate(text string, o Options) (*Template, error) {

@@ -35,7 +35,9 @@ type Preset struct {
 	Limits []Limit `yaml:"limits" json:"limits"`
 	// Answers are rules in the form of an ANSWERS_FILE.
 	Answers []Rule `yaml:"answers" json:"answers"`
-	// Also is a preset whose rules follow; "": none.
+	// Budgets are those of an ANSWERS_FILE.
+	Budgets []Budget `yaml:"budgets" json:"budgets,omitempty"`
+	// Also is a preset whose rules and budgets follow; "": none.
 	Also string `yaml:"also" json:"-"`
 	// Examples are answers as the API documents them.
 	Examples []Example `yaml:"examples" json:"examples"`
@@ -62,6 +64,16 @@ type Rule struct {
 	Output string `yaml:"output,omitempty" json:"output,omitempty"`
 }
 
+// Budget is what an API announces in fields of its own.
+type Budget struct {
+	Name   string `yaml:"name" json:"name"`
+	When   string `yaml:"when,omitempty" json:"when,omitempty"`
+	Left   string `yaml:"left" json:"left"`
+	Resets string `yaml:"resets" json:"resets"`
+	Limit  string `yaml:"limit,omitempty" json:"limit,omitempty"`
+	Scope  string `yaml:"scope,omitempty" json:"scope,omitempty"`
+}
+
 // Example is an answer of the API and what it comes to.
 type Example struct {
 	Name    string            `yaml:"name" json:"name"`
@@ -76,6 +88,8 @@ type Example struct {
 	Scope string `yaml:"scope" json:"scope,omitempty"`
 	// Cost is what the call has cost by the answer; 0 if it does not say.
 	Cost int `yaml:"cost" json:"cost,omitempty"`
+	// Budgets are what it announces, such as "requests: 59 of 60 left, resets in 1s".
+	Budgets []string `yaml:"budgets" json:"budgets,omitempty"`
 }
 
 // Comes says what the answer comes to.
@@ -93,18 +107,21 @@ func (e Example) Comes() string {
 	if e.Cost != 0 {
 		text += fmt.Sprintf(", costs %d", e.Cost)
 	}
+	for _, b := range e.Budgets {
+		text += "; " + b
+	}
 	return text
 }
 
 //go:embed data/*.yaml
 var files embed.FS
 
-// Rules are the answer rules as the content of an ANSWERS_FILE; nil if there are none.
+// Rules are the answer rules and budgets as the content of an ANSWERS_FILE; nil if there are none.
 func (p *Preset) Rules() []byte {
-	if len(p.Answers) == 0 {
+	if len(p.Answers)+len(p.Budgets) == 0 {
 		return nil
 	}
-	out, err := yaml.Marshal(p.Answers)
+	out, err := yaml.Marshal(map[string]any{"rules": p.Answers, "budgets": p.Budgets})
 	if err != nil {
 		panic("presets: " + p.Name + ": " + err.Error())
 	}
@@ -138,6 +155,7 @@ func Get(name string) (*Preset, bool) {
 	}
 	if also, ok := Get(p.Also); ok {
 		p.Answers = append(p.Answers, also.Answers...)
+		p.Budgets = append(p.Budgets, also.Budgets...)
 	}
 	return &p, true
 }
