@@ -50,9 +50,11 @@ func TestPresetExamples(t *testing.T) {
 	t.Parallel()
 	const token = "user:secret"
 	authorization := map[string]string{
-		"discord": "Authorization: Bot " + token,
-		"shopify": "X-Shopify-Access-Token: " + token,
-		"twilio":  "Authorization: Basic dXNlcjpzZWNyZXQ=",
+		"anthropic":   "X-Api-Key: " + token,
+		"bigcommerce": "X-Auth-Token: " + token,
+		"discord":     "Authorization: Bot " + token,
+		"shopify":     "X-Shopify-Access-Token: " + token,
+		"twilio":      "Authorization: Basic dXNlcjpzZWNyZXQ=",
 	}
 	for _, name := range presets.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +88,20 @@ func TestPresetExamples(t *testing.T) {
 					t.Errorf("%d %s: %s, want %s", e.Status, e.Name, got, want)
 				}
 				cost := 0.0
-				if got := rules.Decide(publisher.Answered{Job: job, Status: e.Status, Body: []byte(e.Body)}).Cost; got != nil {
+				header := http.Header{"Date": {"Sat, 21 Nov 2026 12:00:00 GMT"}}
+				for name, value := range e.Headers {
+					header.Set(name, value)
+				}
+				decided := rules.Decide(publisher.Answered{Job: job, Status: e.Status, Header: header, Body: []byte(e.Body), Received: time.Now()})
+				if got := decided.Cost; got != nil {
 					cost = *got
+				}
+				var budgets []string
+				for _, b := range decided.Budgets {
+					budgets = append(budgets, budgetText(b))
+				}
+				if e.Budgets != nil && !slices.Equal(budgets, e.Budgets) {
+					t.Errorf("%d %s: budgets %q, want %q", e.Status, e.Name, budgets, e.Budgets)
 				}
 				if cost != float64(e.Cost) {
 					t.Errorf("%d %s: cost %v, want %d", e.Status, e.Name, cost, e.Cost)
@@ -95,6 +109,16 @@ func TestPresetExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// budgetText is a budget as examples write it.
+func budgetText(b jobs.Budget) string {
+	text := fmt.Sprintf("%s: %d left", b.Name, b.Remaining)
+	if b.Limit > 0 {
+		text = fmt.Sprintf("%s: %d of %d left", b.Name, b.Remaining, b.Limit)
+	}
+	text += ", resets in " + b.Reset.String()
+	return text + map[jobs.Scope]string{jobs.ScopeUser: ", of the key", jobs.ScopeGlobal: ", of the destination"}[b.Scope]
 }
 
 // captured is the handler that serve adds.
