@@ -452,3 +452,54 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+// Budgets are read with the strictness of rules, and say nothing where a field is missing.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"budgets: {}":                                                           "is not a list of budgets",
+		"bugdets: []":                                                           `line 1: "bugdets" is not a list of rules or budgets, or is given twice`,
+		"budgets:\n- left: 1\n  reset: 1m":                                      `line 3: budget 1: "reset" is not a field of a budget`,
+		"budgets:\n- left: '1'\n  name: a b":                                    `line 2: budget 1, name: "a b" is not a name`,
+		"budgets:\n- {name: a, left: headrs, resets: 1m}":                       "line 2: budget 1, left: column 1: unknown name headrs",
+		"budgets:\n- {name: a, left: '1', resets: 1m, scope: user}":             `line 2: budget 1, scope: "user" is not a scope`,
+		"budgets:" + strings.Repeat("\n- {name: a, left: '1', resets: 1m}", 2):  `line 3: budget 2, name: "a" is the name of another budget`,
+		"budgets:" + strings.Repeat("\n- {name: a, left: '1', resets: 1m}", 21): "holds 21 budgets, at most 20",
+	} {
+		if _, err := answers.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	rules, err := answers.Parse([]byte(`budgets:
+- {name: a, left: 'headers["left"]', resets: 'headers["reset"]', limit: 'headers["limit"]', scope: key, when: status < 300}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		status             int
+		left, reset, limit string
+		want               []jobs.Budget
+		failed             int
+	}{
+		{200, "3", "6m0s", "60", []jobs.Budget{{Name: "a", Remaining: 3, Reset: 6 * time.Minute, Limit: 60, Scope: jobs.ScopeUser}}, 0},
+		{200, "0.7", "2026-11-21T12:00:09Z", "", []jobs.Budget{{Name: "a", Reset: 10 * time.Second, Scope: jobs.ScopeUser}}, 0},
+		{200, "0", "0s", "", []jobs.Budget{{Name: "a", Reset: time.Second, Scope: jobs.ScopeUser}}, 0},
+		{200, "3", "2026-11-21T11:00:09Z", "", nil, 0},
+		{200, "", "30", "", nil, 0},
+		{200, "3", "", "", nil, 0},
+		{404, "3", "30", "", nil, 0},
+		{200, "-1", "30", "", nil, 1},
+		{200, "many", "30", "", nil, 1},
+		{200, "3", "soon", "", nil, 1},
+		{200, "3", "30", "all", []jobs.Budget{{Name: "a", Remaining: 3, Reset: 30 * time.Second, Scope: jobs.ScopeUser}}, 1},
+	} {
+		got := rules.Decide(publisher.Answered{
+			Job: &jobs.Job{}, Status: row.status, Received: now,
+			Header: http.Header{"Left": {row.left}, "Reset": {row.reset}, "Limit": {row.limit}},
+		})
+		if diff := cmp.Diff(row.want, got.Budgets); diff != "" || len(got.Failures) != row.failed {
+			t.Errorf("%v: %v\n%s", row, got.Failures, diff)
+		}
+	}
+}

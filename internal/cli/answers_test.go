@@ -63,7 +63,7 @@ breaker  counts a success
 `, "")
 	got := decode[triedAnswer](t, runIn(t, env, "", "answers", "test", "-o", "json", "--status", "500", "--body", "oops").ok(t))
 	want := triedAnswer{
-		Destination: "shop", Outcome: "retry", Output: json.RawMessage("null"), Job: "fails: no retry policy, unless it has its own",
+		Destination: "shop", Outcome: "retry", Output: json.RawMessage("null"), Budgets: []triedBudget{}, Job: "fails: no retry policy, unless it has its own",
 		Error: "answered 500 Internal Server Error", Breaker: "counts no refusal",
 		Failed: []string{"rule 1, when: column 6: a text or a list has no fields with names"}, // rule 2 asks for the status first,
 	}
@@ -126,4 +126,22 @@ func TestAnswersTestRefuses(t *testing.T) {
 			t.Errorf("%s: status %d, stderr %s, want %d and %q", row.name, got.status, got.stderr, row.status, row.stderr)
 		}
 	}
+}
+
+// The budgets that a response announces, of a preset and of a file, with what failed.
+func TestAnswersTestBudgets(t *testing.T) {
+	t.Parallel()
+	env := append([]string{"DESTINATION_0_PRESET=xero", "DESTINATION_0_ANSWERS_FILE=" + file(t, `
+budgets:
+- {name: day, scope: key, left: 'headers["x-daylimit-remaining"]', resets: 2h}
+- {name: broken, left: body.usage.left, resets: 1m}
+`)}, shop...)
+	runIn(t, env, "", "answers", "test", "--status", "200", "--body", "{}", "--header", "X-DayLimit-Remaining: 7", "--header", "X-MinLimit-Remaining: 59").want(t, 0, `rule     none; the status decides
+outcome  ok
+budget   day: 7 left, resets in 2h, of the key
+budget   minute: 59 of 60 left, resets in 1m, of the key
+job      completes
+breaker  counts a success
+failed   budget broken, left: column 12: cannot fetch left from <nil>
+`, "")
 }
