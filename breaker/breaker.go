@@ -161,6 +161,7 @@ func (c *granter) checkCost(key string, cost int) error {
 	}
 	name, limits := c.place.name, c.options.Rate
 	w, never := limits.TooSmall(cost)
+	never = never && !c.options.OperatorRate
 	if !never && key != "" {
 		name, limits = c.name(key), c.options.KeyRate
 		w, never = limits.TooSmall(cost)

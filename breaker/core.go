@@ -120,7 +120,10 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		o.Instance = InstanceName("breaker " + o.Destination)
 	}
 	if o.Disabled {
-		o.IgnoreHints, o.Rate, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency = true, nil, nil, 0, 0
+		o.IgnoreHints, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency = true, nil, 0, 0
+		if !o.OperatorRate {
+			o.Rate = nil
+		}
 	}
 	rate, err := declare(o.Rate)
 	keyRate, keyErr := declare(o.KeyRate)

@@ -111,6 +111,10 @@ type Options struct {
 	// disabled.
 	Disabled bool
 
+	// OperatorRate says that Rate is an operator's, for a time: it is kept by a disabled breaker, too, and no cost is
+	// too high for it. A call above a sliding window is made while nothing of that is used.
+	OperatorRate bool
+
 	// Instance is this instance's name in the history, and must be unique. "" means
 	// [InstanceName].
 	Instance string

@@ -141,8 +141,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case r.Method != http.MethodPost:
-	case r.URL.Path == "/v1/jobs":
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+	case r.Method == http.MethodPost && r.URL.Path == "/v1/jobs":
 		defer a.cache.Wrote(r.Context()) // before the response ends
 	default:
 		p := a.takeBody(w, r)
@@ -223,7 +223,7 @@ func noRoute() *Problem {
 // noSuchRoute answers a request that matches no operation.
 func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := a.mux.Handler(other); pattern != "/" {

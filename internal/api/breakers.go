@@ -72,6 +72,29 @@ type resetInput struct {
 	Body *Reason `doc:"May be left out."`
 }
 
+// limitName names a limit by its path.
+type limitName struct {
+	Name string `path:"name" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
+}
+
+// NewLimit is the body of setting a limit.
+type NewLimit struct {
+	Rate   string     `json:"rate" minLength:"1" maxLength:"500" doc:"Its windows, as of DESTINATION_<i>_RATE; off: no limit." example:"5/1s"`
+	For    string     `json:"for,omitempty" minLength:"1" maxLength:"32" doc:"For how long: 30s, 10m, 2h, 1d. Until it is unset unless given." example:"10m"`
+	Until  *time.Time `json:"until,omitempty" doc:"When it ends, in place of for." example:"2030-01-31T15:00:00Z"`
+	Reason string     `json:"reason,omitempty" maxLength:"500" doc:"Why, for other operators and the audit." example:"the API asked for less"`
+}
+
+type setInput struct {
+	limitName
+	Body NewLimit
+}
+
+type unsetInput struct {
+	limitName
+	Body *Reason `doc:"May be left out."`
+}
+
 // breakerOperations are the operations on breakers and limits.
 func (a *api) breakerOperations() {
 	register[ops.Page[Breaker]](a, operation{
@@ -121,6 +144,19 @@ func (a *api) breakerOperations() {
 		summary:     "Get the limits of a destination or key",
 		description: "Declared limits are configured, announced ones are what the API said with its answers, and a learned one is what refusals without a hint have taught.",
 	}, func(ctx context.Context, name string, _ *BreakerOnly) (any, error) { return a.ops.Limits(ctx, name) })
+	register[Limits](a, operation{
+		method: http.MethodPut, path: "/v1/limits/{name}/override", id: "set-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
+		summary:     "Set a limit above the configuration",
+		description: "It stands above the configured rate until its time is over or it is unset, survives restarts, and replaces one that was set before. All workers take it up within 2 seconds. Announced and learned limits, and those of keys, hold beside it.",
+	}, a.setLimit)
+	register[Limits](a, operation{
+		method: http.MethodDelete, path: "/v1/limits/{name}/override", id: "unset-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
+		summary:     "End a limit that was set",
+		description: "The configured limit holds again, within 2 seconds. Nothing happens if none was set.",
+	}, func(ctx context.Context, in *unsetInput) (any, error) {
+		l, _, err := a.ops.UnsetLimit(ctx, in.Name, why(ctx, in.Body))
+		return l, notFoundIfUnknown(err)
+	})
 	registerNamed[Limits](a, operation{
 		method: http.MethodPost, path: "/v1/limits/{name}/forget", id: "forget-limits", scope: access.ScopeOperate,
 		summary:     "Forget what was learned and announced",
@@ -179,17 +215,46 @@ func (a *api) trip(ctx context.Context, name string, in *tripInput) (any, error)
 	var reason Reason
 	if b := in.Body; b != nil {
 		reason.Reason = b.Reason
-		if b.For != "" {
-			var err error
-			if length, err = config.ParseDuration(b.For); err != nil {
-				return nil, invalid("body.for", "%s", err.Error())
-			}
-			if length < time.Millisecond {
-				return nil, invalid("body.for", "must be more than 0, such as 10m; leave it out for until it is reset")
-			}
+		var err error
+		if length, err = lengthOf(b.For, "it is reset"); err != nil {
+			return nil, err
 		}
 	}
 	return a.ops.ActOnBreaker(ctx, ops.Trip, name, length, why(ctx, &reason))
+}
+
+// lengthOf parses a field for; 0 for "", which means until its end by hand.
+func lengthOf(text, end string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	length, err := config.ParseDuration(text)
+	if err != nil {
+		return 0, invalid("body.for", "%s", err.Error())
+	}
+	if length < time.Millisecond {
+		return 0, invalid("body.for", "must be more than 0, such as 10m; leave it out for until %s", end)
+	}
+	return length, nil
+}
+
+func (a *api) setLimit(ctx context.Context, in *setInput) (any, error) {
+	b := in.Body
+	if err := ops.CheckRate(b.Rate); err != nil {
+		return nil, invalid("body.rate", "%s", err.Error())
+	}
+	length, err := lengthOf(b.For, "it is unset")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case b.Until != nil && b.For != "":
+		return nil, invalid("body.until", "is given beside for; give one of the two")
+	case b.Until != nil && !b.Until.After(time.Now()):
+		return nil, invalid("body.until", "has passed")
+	}
+	l, err := a.ops.SetLimit(ctx, in.Name, b.Rate, length, b.Until, why(ctx, &Reason{b.Reason}))
+	return l, notFoundIfUnknown(err)
 }
 
 func badDestination(location string) *Problem {

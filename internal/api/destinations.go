@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/ops"
@@ -17,6 +19,16 @@ type pauseInput struct {
 // destinationFilter is a filter by destination.
 type destinationFilter struct {
 	Destination string `query:"destination" maxLength:"63" doc:"Only of this destination." example:"deviantart"`
+}
+
+// auditInput selects acts of operators.
+type auditInput struct {
+	Since  time.Time `query:"since" doc:"Only acts from then on." example:"2030-01-31T14:00:00Z"`
+	Until  time.Time `query:"until" doc:"Only acts until then." example:"2030-01-31T15:00:00Z"`
+	Who    string    `query:"who" maxLength:"200" doc:"Only acts of operators whose name has this text." example:"ann"`
+	Action string    `query:"action" maxLength:"200" doc:"Only actions that have this text." example:"pause"`
+	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"How many at most." example:"50"`
+	Cursor string    `query:"cursor" maxLength:"64" doc:"Field next of the page before; leave it out for the first one." example:""`
 }
 
 // destinationOperations are those about destinations, workers and figures.
@@ -47,6 +59,17 @@ func (a *api) destinationOperations() {
 		summary:     "List workers",
 		description: "Those that sent a heartbeat in the last 30 seconds.",
 	}, func(ctx context.Context, _ *struct{}) (any, error) { return listOf(a.ops.Workers(ctx)) })
+	register[ops.Page[ops.AuditEntry]](a, operation{
+		method: http.MethodGet, path: "/v1/audit", id: "list-acts", tag: tagActions, scope: access.ScopeRead, where: "query",
+		summary:     "List what operators did",
+		description: "The newest first, of commands, API and dashboard: when, who, what, to what, and why. The last 10,000 are kept. An act that failed is not among them.",
+	}, func(ctx context.Context, in *auditInput) (any, error) {
+		page, err := a.ops.Audit(ctx, ops.AuditQuery{Since: in.Since, Until: in.Until, Who: in.Who, Action: in.Action, Limit: in.Limit, Cursor: in.Cursor})
+		if errors.Is(err, ops.ErrCursor) {
+			return nil, invalid("query.cursor", "%s", err.Error())
+		}
+		return page, err
+	})
 	register[ops.List[Stats]](a, operation{
 		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, where: "query",
 		summary:     "Get figures",

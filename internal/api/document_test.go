@@ -131,7 +131,7 @@ func TestSchemasAreThoseOfTheValues(t *testing.T) {
 		"Breaker":      explain.Breaker{},
 		"Budget":       breaker.Budget{},
 		"Rate":         breaker.RateStatus{},
-		"Limits":       breaker.Limits{},
+		"Limits":       ops.Limits{},
 		"Limit":        breaker.LimitWindow{},
 		"LearnedLimit": breaker.LearnedLimit{},
 		"Incident":     breaker.Incident{},

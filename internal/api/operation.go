@@ -91,7 +91,7 @@ func (a *api) describe(o operation) huma.Operation {
 	if o.conflict {
 		op.Errors = append(op.Errors, http.StatusConflict)
 	}
-	if o.method == http.MethodPost {
+	if o.method != http.MethodGet {
 		op.Errors = append(op.Errors, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusUnprocessableEntity)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -224,14 +225,18 @@ type Rate struct {
 	Next     time.Time `json:"next_at" doc:"When the next call is due; if that has passed: at once." example:"2030-01-31T14:35:00Z"`
 }
 
-// Limits describes breaker.Limits.
+// Limits describes ops.Limits.
 type Limits struct {
 	Name        string                   `json:"name" doc:"The destination, or destination/key." example:"deviantart"`
 	Declared    []Limit                  `json:"declared" doc:"The configured limits."`
 	Announced   []Limit                  `json:"announced" doc:"What the API said with its answers."`
 	Concurrency orNull[ConcurrencyLimit] `json:"concurrency" doc:"How many calls may be in flight in the whole fleet, as configured or learned; null: any number."`
 	Learned     orNull[LearnedLimit]     `json:"learned" doc:"What refusals without a hint have taught; null: nothing."`
+	Override    orNull[Override]         `json:"override" doc:"The limit that an operator has set above the configured one; null: none."`
 }
+
+// Override is ops.Override, under the name that it has in the API.
+type Override ops.Override
 
 // Limit describes breaker.LimitWindow.
 type Limit struct {

@@ -105,7 +105,9 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return err
 	}
 	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced, onTransition: process.OnTransition}
-	first, err := w.build(ctx, cfg)
+	limits := &operatorLimits{rdb: rdb, namespace: store.Namespace(cfg.RedisNamespace), log: log}
+	limits.read(ctx)
+	first, err := w.build(ctx, limits.above(cfg))
 	if err != nil {
 		return err
 	}
@@ -116,8 +118,8 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		log.InfoContext(ctx, "jobs without a retry policy are called once: a failure of the API fails them; set RETRY of their destinations, to none if that is meant", "destinations", names)
 	}
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
-	changes := followFile(ctx, cfg, config.Load, process.Environ, seen.file, &stop)
-	if err := w.run(ctx, first, changes, seen); err != nil {
+	files := followFile(ctx, cfg, config.Load, process.Environ, seen.file, &stop)
+	if err := w.run(ctx, first, limits.follow(ctx, cfg, files, seen.file, &stop), seen); err != nil {
 		return err
 	}
 	log.InfoContext(ctx, "worker stopped")
@@ -191,7 +193,7 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *ge
 
 // run publishes by the first generation, and by that of each change of the configuration, until
 // ctx ends. The generation before fetches nothing from then on and ends its calls in flight.
-func (w *workerProcess) run(ctx context.Context, current *generation, changes <-chan *config.Config, seen *watched) error {
+func (w *workerProcess) run(ctx context.Context, current *generation, changes <-chan change, seen *watched) error {
 	var replaced sync.WaitGroup
 	defer replaced.Wait()
 	for {
@@ -213,12 +215,12 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 			select {
 			case err := <-ended:
 				return err
-			case cfg := <-changes:
+			case c := <-changes:
 				var err error
-				if next, err = w.build(ctx, cfg); err != nil {
+				if next, err = w.build(ctx, c.cfg); err != nil {
 					next = nil
 				}
-				seen.file.taken(err)
+				c.taken <- err
 			}
 		}
 		cancel()
@@ -437,6 +439,7 @@ func breakerOptions(d config.Destination) breaker.Options {
 		NoLearning:         !b.Learn,
 		ProbeTimeout:       time.Duration(b.ProbeTimeout),
 		Rate:               d.Rate,
+		OperatorRate:       d.OperatorRate,
 		KeyRate:            d.KeyRate,
 		FleetConcurrency:   d.FleetConcurrency,
 		KeyConcurrency:     d.KeyConcurrency,

@@ -220,8 +220,8 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if len(limits.Announced) < 2 {
 		limits.Announced = nil
 	}
-	windows := breaker.Limits{Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b, explain.LimitedRoute(workers, destination), explain.Limits(windows, time.Now())...)
+	windows := breaker.Limits{Name: limits.Name, Declared: limits.Declared, Announced: limits.Announced}
+	return c.printBreaker(p, b, explain.LimitedRoute(workers, destination), explain.LimitsWith(windows, limits.Override, time.Now())...)
 }
 
 // handFlags are the flags of what an operator does to a breaker for a time.
@@ -236,18 +236,28 @@ type handFlags struct {
 
 // Validate checks --for and --reason.
 func (c *handFlags) Validate() (err error) {
-	if c.For != "" {
-		if c.length, err = config.ParseDuration(c.For); err != nil {
-			return inputErrorf("--for: %w", err)
-		}
-		if c.length < time.Millisecond {
-			return inputErrorf("--for must be more than 0, such as 10m; leave it out for \"until it is reset\"")
-		}
+	if c.length, err = lengthOf(c.For, "it is reset"); err != nil {
+		return err
 	}
 	if err := checkReason(c.Reason); err != nil {
 		return err
 	}
 	return c.breakerName.Validate()
+}
+
+// lengthOf parses --for; 0 for "", which means until its end by hand.
+func lengthOf(flag, end string) (time.Duration, error) {
+	if flag == "" {
+		return 0, nil
+	}
+	length, err := config.ParseDuration(flag)
+	if err != nil {
+		return 0, inputErrorf("--for: %w", err)
+	}
+	if length < time.Millisecond {
+		return 0, inputErrorf("--for must be more than 0, such as 10m; leave it out for \"until %s\"", end)
+	}
+	return length, nil
 }
 
 // do does an act to the breaker and prints it.
@@ -285,12 +295,21 @@ func (c *breakerForceCmd) Run(ctx context.Context, p *Process, s *session) error
 
 type breakerResetCmd struct {
 	breakerName
+	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
+}
+
+// Validate checks the name and --reason.
+func (c *breakerResetCmd) Validate() error {
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return c.breakerName.Validate()
 }
 
 // Run closes a breaker.
 func (c *breakerResetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	return (&handFlags{breakerName: c.breakerName, outputFlag: c.outputFlag}).do(ctx, p, s, ops.Reset)
+	return (&handFlags{breakerName: c.breakerName, outputFlag: c.outputFlag, Reason: c.Reason}).do(ctx, p, s, ops.Reset)
 }
 
 type breakerHistoryCmd struct {
@@ -420,7 +439,7 @@ func (o outputFlag) printBreaker(p *Process, b ops.Breaker, route string, window
 	if explain.RateHolds(b.Status, now) {
 		due = "in " + explain.Duration(b.Rate.Next.Sub(now)) + ", at " + explain.At(b.Rate.Next, now)
 	}
-	declared := slices.ContainsFunc(windows, func(w explain.Limit) bool { return w.Source == explain.Declared })
+	declared := slices.ContainsFunc(windows, func(w explain.Limit) bool { return w.Source == explain.Declared || w.Source == explain.Override })
 	switch {
 	case declared:
 		r.addIf("next call", due)

@@ -59,7 +59,8 @@ type grammar struct {
 	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
 	Dests   destCmds      `cmd:"" name:"destinations" help:"Forget destinations that were removed."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
-	Limits  limitsCmds    `cmd:"" help:"Look at the limits of APIs, and forget what was learned."`
+	Limits  limitsCmds    `cmd:"" help:"Look at the limits of APIs, set them for a time, and forget what was learned."`
+	Audit   auditCmd      `cmd:"" help:"Show what operators did: when, who, what and why."`
 	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`
 	Alerts  alertsCmds    `cmd:"" help:"Try the alerts."`
 	FakeAPI fakeAPICmd    `cmd:"" name:"fake-api" help:"Stand in for a rate-limited API in trials, until SIGTERM."`

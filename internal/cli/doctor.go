@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/internal/doctor"
 )
 
 type doctorCmd struct {
-	DryRun bool `help:"Print what is wrong, and repair nothing."`
+	DryRun bool   `help:"Print what is wrong, and repair nothing."`
+	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
+
+// Validate checks --reason.
+func (c *doctorCmd) Validate() error { return checkReason(c.Reason) }
 
 // Run looks for damage and repairs it.
 func (c *doctorCmd) Run(ctx context.Context, p *Process, s *session) error {
@@ -24,6 +31,19 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process, s *session) error {
 	})
 	if report == nil || err != nil && len(report.Findings) == 0 {
 		return fmt.Errorf("doctor: %w", err)
+	}
+	repairs := ops.AuditEntry{By: p.why("").By, Action: "doctor repair", Reason: c.Reason}
+	var kinds []string
+	for _, f := range report.Findings {
+		if f.Repaired {
+			repairs.Count += f.Count
+			if !slices.Contains(kinds, f.Kind) {
+				kinds = append(kinds, f.Kind)
+			}
+		}
+	}
+	if repairs.Target = strings.Join(kinds, ","); repairs.Count > 0 {
+		s.Record(ctx, repairs)
 	}
 	if printErr := c.print(p, report); printErr != nil {
 		return errors.Join(err, printErr)
@@ -58,7 +78,7 @@ func repaired(f doctor.Finding) string {
 	switch {
 	case f.Repaired:
 		return "yes"
-	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindRoute:
+	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindOverride, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindRoute:
 		return "-"
 	}
 	return "no"

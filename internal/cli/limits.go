@@ -10,10 +10,13 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 type limitsCmds struct {
 	Show   limitsShowCmd   `cmd:"" default:"withargs" help:"Show the limits of all known destinations, or of one destination or key."`
+	Set    limitsSetCmd    `cmd:"" help:"Set a limit above the configuration, for a time."`
+	Unset  limitsUnsetCmd  `cmd:"" help:"End a limit that was set: the configured one holds again."`
 	Forget limitsForgetCmd `cmd:"" help:"Forget what was learned of a limit, and what the API announced."`
 }
 
@@ -47,7 +50,7 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process, s *session) error {
 		if c.json() {
 			return p.printJSON(found)
 		}
-		return c.print(ctx, p, s, []breaker.Limits{found}, "")
+		return c.print(ctx, p, s, []ops.Limits{found}, "")
 	case c.json():
 		page, err := s.ListLimits(ctx, c.Destination, c.Cursor, c.Limit)
 		return printPage(p, page, err)
@@ -68,8 +71,8 @@ const mostLimitPages = 10
 
 // read returns the limits of destinations, each before those of its keys that hold calls back, and of some
 // others; rest are lines about the rest.
-func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (shown []breaker.Limits, rest string, err error) {
-	of := map[string][]breaker.Limits{} // by destination, its limits before those of its keys
+func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (shown []ops.Limits, rest string, err error) {
+	of := map[string][]ops.Limits{} // by destination, its limits before those of its keys
 	cursor := ""
 	for i := 0; i == 0 || cursor != "" && i < mostLimitPages; i++ {
 		page, err := s.ListLimits(ctx, c.Destination, cursor, mostListed)
@@ -90,25 +93,25 @@ func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (s
 	for _, b := range slices.Concat(breakers...) {
 		urgency[b.Name] = explain.Urgency(b, now)
 	}
-	urgent := func(l breaker.Limits) int {
+	urgent := func(l ops.Limits) int {
 		if u, known := urgency[l.Name]; known {
 			return u
 		}
 		return explain.Callable
 	}
-	var lists [][]breaker.Limits
+	var lists [][]ops.Limits
 	for _, name := range names {
 		list := of[name]
 		if len(list) == 0 {
 			continue // beyond the pages that were read
 		}
-		slices.SortStableFunc(list[1:], func(a, b breaker.Limits) int {
+		slices.SortStableFunc(list[1:], func(a, b ops.Limits) int {
 			return cmp.Or(cmp.Compare(urgent(a), urgent(b)), strings.Compare(a.Name, b.Name))
 		})
 		lists = append(lists, list)
 	}
-	shown, rest = shorten(lists, c.Limit, func(l breaker.Limits) string { return l.Name },
-		func(l breaker.Limits) bool { return urgent(l) < explain.Callable }, "can be called")
+	shown, rest = shorten(lists, c.Limit, func(l ops.Limits) string { return l.Name },
+		func(l ops.Limits) bool { return urgent(l) < explain.Callable }, "can be called")
 	if cursor != "" {
 		rest += "not all keys were read; all: -o json\n"
 	}
@@ -117,7 +120,7 @@ func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (s
 
 // print prints limits, advice about destinations whose API seems to limit one kind of calls by itself, and lines
 // about the rest.
-func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items []breaker.Limits, rest string) error {
+func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items []ops.Limits, rest string) error {
 	workers, err := s.Workers(ctx)
 	if err != nil {
 		return err
@@ -129,7 +132,10 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 	}
 	var lines []line
 	for _, l := range items {
-		limits := explain.Limits(l, now)
+		limits := explain.LimitsWith(l.Limits, l.Override, now)
+		if l.Override != nil {
+			advice += text.OneLine(l.Name+": "+explain.OperatorLimit(*l.Override, now)) + "\nend it with: tidegate limits unset " + l.Name + "\n"
+		}
 		if len(limits) == 0 {
 			limits = []explain.Limit{{Allowed: "none known"}}
 		}
@@ -137,8 +143,8 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 			lines = append(lines, line{l.Name, w})
 		}
 		destination, _, _ := strings.Cut(l.Name, "/")
-		if text := explain.LimitedRoute(workers, destination); text != "" && !advised[destination] {
-			advice += destination + ": " + text + "\n"
+		if route := explain.LimitedRoute(workers, destination); route != "" && !advised[destination] {
+			advice += destination + ": " + route + "\n"
 		}
 		advised[destination] = true
 	}
@@ -151,9 +157,77 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 	}.print(p, c.outputFlag, ops.Page[line]{Items: lines})
 }
 
+type limitsSetCmd struct {
+	Name   string `arg:"" name:"name" help:"Name of the destination."`
+	Rate   string `required:"" placeholder:"5/1s" help:"Windows as in DESTINATION_<i>_RATE, such as 5/1s or 60/1h:5,1000/1d@UTC; off: no limit."`
+	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is unset unless given."`
+	Reason string `placeholder:"TEXT" help:"Shown with the limit, and kept in the audit; at most 500 characters."`
+	outputFlag
+
+	length time.Duration // of For; 0: until it is unset
+}
+
+// Validate checks the name, the rate, --for and --reason.
+func (c *limitsSetCmd) Validate() (err error) {
+	if c.length, err = lengthOf(c.For, "it is unset"); err != nil {
+		return err
+	}
+	if err := ops.CheckRate(c.Rate); err != nil {
+		return inputErrorf("--rate: %w", err)
+	}
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return checkDestination(c.Name)
+}
+
+// Run sets a limit.
+func (c *limitsSetCmd) Run(ctx context.Context, p *Process, s *session) error {
+	l, err := s.SetLimit(ctx, c.Name, c.Rate, c.length, nil, p.why(c.Reason))
+	if err != nil {
+		return noDestination(err)
+	}
+	return c.say(p, l, "%s: %s; workers take it up within 2 seconds\nend it with: tidegate limits unset %[1]s\n", c.Name, text.OneLine(explain.OperatorLimit(*l.Override, time.Now())))
+}
+
+type limitsUnsetCmd struct {
+	Name   string `arg:"" name:"name" help:"Name of the destination."`
+	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	outputFlag
+}
+
+// Validate checks the name and --reason.
+func (c *limitsUnsetCmd) Validate() error {
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return checkDestination(c.Name)
+}
+
+// Run ends a limit.
+func (c *limitsUnsetCmd) Run(ctx context.Context, p *Process, s *session) error {
+	l, found, err := s.UnsetLimit(ctx, c.Name, p.why(c.Reason))
+	if err != nil {
+		return noDestination(err)
+	}
+	if !found {
+		return c.say(p, l, "%s had no limit that was set\n", c.Name)
+	}
+	return c.say(p, l, "%s: the configured limit holds again, within 2 seconds\n", c.Name)
+}
+
 type limitsForgetCmd struct {
 	breakerName
+	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
+}
+
+// Validate checks the name and --reason.
+func (c *limitsForgetCmd) Validate() error {
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return c.breakerName.Validate()
 }
 
 // Run forgets limits.
@@ -161,7 +235,7 @@ func (c *limitsForgetCmd) Run(ctx context.Context, p *Process, s *session) error
 	if _, err := c.destination(ctx, s); err != nil {
 		return err
 	}
-	forgotten, err := s.ForgetLimits(ctx, c.Name, p.why(""))
+	forgotten, err := s.ForgetLimits(ctx, c.Name, p.why(c.Reason))
 	if err != nil {
 		return err
 	}
@@ -169,9 +243,9 @@ func (c *limitsForgetCmd) Run(ctx context.Context, p *Process, s *session) error
 	if err != nil {
 		return err
 	}
-	text := explain.Forgotten(forgotten) + "\n"
+	said := explain.Forgotten(forgotten) + "\n"
 	if b, err := s.Breaker(ctx, c.Name); err == nil && b.State != breaker.Closed {
-		text += c.Name + " is " + b.State.String() + " still; close it with: tidegate breaker reset " + c.Name + "\n"
+		said += c.Name + " is " + b.State.String() + " still; close it with: tidegate breaker reset " + c.Name + "\n"
 	}
-	return c.say(p, now, "%s", text)
+	return c.say(p, now, "%s", said)
 }

@@ -92,9 +92,20 @@ func (c *queuePauseCmd) Run(ctx context.Context, p *Process, s *session) error {
 		"%[1]s was paused already; its jobs wait until: tidegate queue resume %[1]s\n")
 }
 
-type queueResumeCmd struct{ queueName }
+type queueResumeCmd struct {
+	queueName
+	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+}
+
+// Validate checks the name and the reason.
+func (c *queueResumeCmd) Validate() error {
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return c.queueName.Validate()
+}
 
 // Run resumes a destination.
 func (c *queueResumeCmd) Run(ctx context.Context, p *Process, s *session) error {
-	return c.pause(ctx, p, s, false, "", "%s is resumed\n", "%s was not paused\n")
+	return c.pause(ctx, p, s, false, c.Reason, "%s is resumed\n", "%s was not paused\n")
 }

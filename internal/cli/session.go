@@ -85,7 +85,7 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 		s.traced.Stop(defaultPatience)
 		return nil, errors.Join(err, closer.Close())
 	}
-	s.System = ops.New(ops.Options{Redis: rdb, Client: s.client})
+	s.System = ops.New(ops.Options{Redis: rdb, Client: s.client, Log: log})
 	return s, nil
 }
 

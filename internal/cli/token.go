@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +30,12 @@ type tokenNewCmd struct {
 	Scope   string `required:"" placeholder:"SCOPE,SCOPE" help:"What it allows: enqueue, read, payloads, operate."`
 	Expires string `placeholder:"90d" help:"Lifetime: 12h, 90d, 52w. Default: no expiry."`
 	File    string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
+	Reason  string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
+
+// Validate checks --reason.
+func (c *tokenNewCmd) Validate() error { return checkReason(c.Reason) }
 
 // newToken is the output of token new in JSON.
 type newToken struct {
@@ -40,8 +45,27 @@ type newToken struct {
 	File string `json:"file,omitempty"`
 }
 
+// auditToken records what was done to tokens if REDIS_URL is set: tokens need no Redis. Without it a warning says so.
+func (p *Process) auditToken(ctx context.Context, e ops.AuditEntry) {
+	if p.env("REDIS_URL") == "" && p.env("REDIS_URL_FILE") == "" {
+		return
+	}
+	cfg, _, err := config.Load(p.Environ)
+	var s *session
+	if err == nil {
+		s, err = p.connect(ctx, cfg)
+	}
+	if err != nil {
+		p.warn("it was done, but is not in the audit: " + problem(err))
+		return
+	}
+	defer s.close()
+	e.By = p.why("").By
+	s.Record(ctx, e)
+}
+
 // Run makes a token.
-func (c *tokenNewCmd) Run(p *Process) error {
+func (c *tokenNewCmd) Run(ctx context.Context, p *Process) error {
 	scopes, err := access.ParseScopes(c.Scope)
 	if err != nil {
 		return inputErrorf("--scope: %w", err)
@@ -68,6 +92,7 @@ func (c *tokenNewCmd) Run(p *Process) error {
 			return tokensFileError("token new", err)
 		}
 	}
+	p.auditToken(ctx, ops.AuditEntry{Action: "new token", Target: entry.Name + " " + entry.ID(), Detail: joinNames(entry.Scopes), Reason: c.Reason, Count: 1})
 	if c.json() {
 		return p.printJSON(newToken{token, entry, c.File})
 	}
@@ -159,11 +184,15 @@ type tokenRemoveCmd struct {
 	tokensFile
 	Name    string `placeholder:"NAME" help:"All tokens of this name."`
 	Expired bool   `help:"All tokens that have expired."`
+	Reason  string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
 
+// Validate checks --reason.
+func (c *tokenRemoveCmd) Validate() error { return checkReason(c.Reason) }
+
 // Run removes tokens.
-func (c *tokenRemoveCmd) Run(p *Process) error {
+func (c *tokenRemoveCmd) Run(ctx context.Context, p *Process) error {
 	if len(c.IDs) == 0 && c.Name == "" && !c.Expired {
 		return inputErrorf("which ones? Give ids, --name or --expired")
 	}
@@ -176,6 +205,7 @@ func (c *tokenRemoveCmd) Run(p *Process) error {
 		return tokensFileError("token remove", fmt.Errorf("file %q: %w", path, err))
 	}
 	var removed, left int
+	var names []string
 	now := time.Now()
 	err = access.UpdateFile(path, func(all []access.Entry) ([]access.Entry, error) {
 		for _, id := range c.IDs {
@@ -186,7 +216,12 @@ func (c *tokenRemoveCmd) Run(p *Process) error {
 		kept := slices.DeleteFunc(slices.Clone(all), func(e access.Entry) bool {
 			return slices.Contains(c.IDs, e.ID()) || c.Name != "" && e.Name == c.Name || c.Expired && e.Expired(now)
 		})
-		removed, left = len(all)-len(kept), len(kept)
+		removed, left, names = len(all)-len(kept), len(kept), nil
+		for _, e := range all {
+			if !slices.ContainsFunc(kept, func(k access.Entry) bool { return k.Hash == e.Hash }) {
+				names = append(names, e.Name+" "+e.ID())
+			}
+		}
 		if removed == 0 && c.Name != "" {
 			return nil, &notFoundError{fmt.Sprintf("no token of the name %q is in %q", c.Name, path)}
 		}
@@ -194,6 +229,9 @@ func (c *tokenRemoveCmd) Run(p *Process) error {
 	})
 	if err != nil {
 		return tokensFileError("token remove", err)
+	}
+	if removed > 0 {
+		p.auditToken(ctx, ops.AuditEntry{Action: "remove tokens", Target: strings.Join(names, ", "), Reason: c.Reason, Count: removed})
 	}
 	return c.say(p, map[string]int{"removed": removed, "left": left}, "%s removed, %d left\n", plural(removed, "token was", "tokens were"), left)
 }

@@ -200,6 +200,8 @@ type Destination struct {
 	Breaker Breaker `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
 	// AuthTokenFile is the file that AuthToken was read from; "" for none.
 	AuthTokenFile string `env:"-"`
+	// OperatorRate says that Rate is an operator's, in place of the configured one.
+	OperatorRate bool `env:"-"`
 }
 
 // Breaker is how a circuit breaker behaves.

@@ -34,7 +34,7 @@ type breakerPage struct {
 
 // Forgettable says that limits were announced or learned.
 func (p *breakerPage) Forgettable() bool {
-	return slices.ContainsFunc(p.Limits, func(l explain.Limit) bool { return l.Source != explain.Declared })
+	return slices.ContainsFunc(p.Limits, func(l explain.Limit) bool { return l.Source == explain.Announced || l.Source == explain.Learned })
 }
 
 func (d *Dashboard) breaker(w http.ResponseWriter, r *http.Request) error {
@@ -82,7 +82,7 @@ func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage,
 	if err != nil {
 		return nil, fmt.Errorf("read limits of %s: %w", name, err)
 	}
-	p.Limits = explain.Limits(limits, d.now())
+	p.Limits = explain.LimitsWith(limits.Limits, limits.Override, d.now())
 	events, err := d.ops.Transitions(ctx, name, mostEvents)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of %s: %w", name, err)

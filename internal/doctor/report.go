@@ -27,7 +27,7 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for kinds that need an operator: KindNoWorker,
-	// KindUnreached, KindPaused, KindDiffer, KindForeign, KindEvicts, KindEvicted, KindRoute and KindUnreadable.
+	// KindUnreached, KindPaused, KindOverride, KindDiffer, KindForeign, KindEvicts, KindEvicted, KindRoute and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -66,6 +66,7 @@ const (
 	KindEvicted    = "redis_evicted"  // Redis has dropped keys since its start, and drops none any more
 	KindRoute      = "limited_route"  // an API seems to limit one kind of calls by itself: KEY_BY
 	KindPaused     = "paused"         // jobs of a destination that an operator has paused
+	KindOverride   = "override"       // an operator's limit stands above the configured one
 )
 
 // details describe each kind; %s is the index.
@@ -98,7 +99,7 @@ var details = map[string]string{
 
 // reported are the kinds that are never repaired.
 var reported = map[string]bool{
-	KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindDiffer: true, KindForeign: true,
+	KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindOverride: true, KindDiffer: true, KindForeign: true,
 	KindEvicts: true, KindEvicted: true, KindRoute: true,
 }
 

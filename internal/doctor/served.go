@@ -3,6 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,6 +40,18 @@ func (p *pass) served(ctx context.Context) error {
 			queue = p.o.Namespace.Queue(d.Destination, store.Default)
 		}
 		p.found.addDetailed(KindDiffer, queue, d.Problem, len(d.Workers))
+	}
+	overrides, err := p.o.Namespace.Overrides(ctx, p.rdb)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(overrides)) {
+		o, until := overrides[name], "until it is unset"
+		if o.Until != nil {
+			until = "until " + o.Until.UTC().Format(time.RFC3339)
+		}
+		p.found.addDetailed(KindOverride, p.o.Namespace.Queue(name, store.Default),
+			fmt.Sprintf("%s set its limit to %s %s; tidegate limits unset %s", o.By, o.Rate, until, name), 1)
 	}
 	stats, err := store.StatsAll(ctx, p.rdb, p.queues, time.Time{})
 	if err != nil {

@@ -2,11 +2,13 @@ package explain
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Where a limit is known from.
@@ -14,11 +16,12 @@ const (
 	Declared  = "declared"
 	Announced = "announced"
 	Learned   = "learned"
+	Override  = "override"
 )
 
 // Limit is one limit of a breaker in words; what is not known is "".
 type Limit struct {
-	// Source is Declared, Announced or Learned.
+	// Source is Declared, Announced, Learned or Override.
 	Source string
 	// Allowed is such as "100 per 10 s", Used such as "3 of 20".
 	Allowed, Used string
@@ -55,6 +58,51 @@ func Limits(l breaker.Limits, now time.Time) (out []Limit) {
 		})
 	}
 	return out
+}
+
+// LimitsWith words the limits of a breaker, of which an operator's, nil for none, comes first.
+func LimitsWith(l breaker.Limits, o *store.Override, now time.Time) []Limit {
+	out := Limits(l, now)
+	if o == nil {
+		return out
+	}
+	rates, err := breaker.ParseRates(o.Rate)
+	if err != nil { // off, or of a newer version
+		return append([]Limit{{Source: Override, Allowed: "no limit", Part: -1}}, out...)
+	}
+	var first []Limit
+	for _, r := range rates {
+		w := breaker.LimitWindow{Limit: r.Calls, Window: r.Per, Burst: r.Burst, Zone: r.Zone, Remaining: -1}
+		if r.Zone == "" {
+			w.Burst = max(1, r.Burst)
+		}
+		for i, d := range l.Declared {
+			if d.Limit == w.Limit && d.Window == w.Window && d.Burst == w.Burst && d.Zone == w.Zone {
+				w = d // workers count by it
+				out[i].Source = ""
+			}
+		}
+		first = append(first, window(Override, w, now))
+	}
+	return append(first, slices.DeleteFunc(out, func(l Limit) bool { return l.Source == "" })...)
+}
+
+// OperatorLimit words an operator's limit: "5/1s until 14:35:00, by ann@host: the API asked for less".
+func OperatorLimit(o store.Override, now time.Time) string {
+	text := o.Rate
+	if o.Rate == store.NoRate {
+		text = "no limit"
+	}
+	if o.Until != nil {
+		text += " until " + At(*o.Until, now)
+	} else {
+		text += " until it is unset"
+	}
+	text += ", by " + o.By
+	if o.Reason != "" {
+		text += ": " + o.Reason
+	}
+	return text
 }
 
 func window(source string, w breaker.LimitWindow, now time.Time) Limit {

@@ -201,5 +201,5 @@ func (s *System) Matching(ctx context.Context, a Act, f jobs.Filter) (int, error
 
 // actedOn logs an act on jobs.
 func (s *System) actedOn(ctx context.Context, a Act, target string, sum jobs.ActSummary, err error, why Why) {
-	s.acted(ctx, string(a.Action)+" jobs", target, err, why.Reason, slog.Int("count", sum.Done+sum.Asked), slog.Int("refused", sum.Refused))
+	s.acted(ctx, string(a.Action)+" jobs", target, err, why, slog.Int("count", sum.Done+sum.Asked), slog.Int("refused", sum.Refused))
 }

@@ -110,38 +110,8 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 		attrs = nil
 		b, err = s.breakers().Reset(ctx, s.rdb, name, why.By)
 	}
-	s.acted(ctx, string(act)+" breaker", name, err, why.Reason, attrs...)
+	s.acted(ctx, string(act)+" breaker", name, err, why, attrs...)
 	return b, err
-}
-
-// Limits reads the limits of a destination or key.
-func (s *System) Limits(ctx context.Context, name string) (breaker.Limits, error) {
-	return s.breakers().Limits(ctx, s.rdb, name)
-}
-
-// ListLimits returns a page of the limits of a destination and its keys, or of all known ones for "".
-func (s *System) ListLimits(ctx context.Context, destination, cursor string, limit int) (page Page[breaker.Limits], err error) {
-	names := []string{destination}
-	if destination == "" {
-		names, err = s.Names(ctx)
-	} else {
-		err = s.Known(ctx, destination)
-	}
-	if err != nil {
-		return page, err
-	}
-	page.Items, page.Next, err = s.breakers().ListLimits(ctx, s.rdb, names, cursor, limit)
-	if errors.Is(err, breaker.ErrInvalidCursor) {
-		return page, ErrCursor
-	}
-	return page, err
-}
-
-// ForgetLimits forgets what was learned and announced of a limit, and returns that.
-func (s *System) ForgetLimits(ctx context.Context, name string, why Why) (breaker.Limits, error) {
-	forgotten, err := s.breakers().ForgetLimits(ctx, s.rdb, name, why.By)
-	s.acted(ctx, "forget limits", name, err, why.Reason)
-	return forgotten, err
 }
 
 // NeedIt counts the jobs that wait for a breaker, and those of them that expire within soon: -1, not known, for the

@@ -134,8 +134,12 @@ func (s *System) PauseDestination(ctx context.Context, name string, pause bool, 
 	} else {
 		out.Changed, err = s.client.ResumeDestination(ctx, name)
 	}
-	if !jobs.Refused(err) {
-		s.acted(ctx, act, name, err, why.Reason)
+	switch {
+	case jobs.Refused(err):
+	case err == nil && !out.Changed:
+		s.logActed(ctx, act, name, err, why)
+	default:
+		s.acted(ctx, act, name, err, why)
 	}
 	return out, err
 }

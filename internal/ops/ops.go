@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -20,7 +19,7 @@ import (
 type Options struct {
 	Redis  redis.UniversalClient
 	Client *jobs.Client
-	// Log gets a line for each act, failed or not; nil: none.
+	// Log gets a line for each act, failed or not, and errors of the audit; nil: none.
 	Log *slog.Logger
 	// Cache holds reads of all destinations; every act makes it forget them. Nil: each read asks Redis.
 	Cache *Cache
@@ -101,20 +100,4 @@ func (s *System) foundNone(ctx context.Context, destination string) error {
 		return nil
 	}
 	return err
-}
-
-// acted logs an act and makes the cache forget what was read before it.
-func (s *System) acted(ctx context.Context, act, target string, err error, reason string, attrs ...slog.Attr) {
-	if s.cache != nil {
-		s.cache.Forget()
-	}
-	if s.log == nil {
-		return
-	}
-	result := "ok"
-	if err != nil {
-		result = "failed"
-	}
-	attrs = append([]slog.Attr{slog.String("target", target)}, attrs...)
-	access.Audit(ctx, s.log, act, append(attrs, slog.String("result", result), slog.String("reason", reason))...)
 }

@@ -61,6 +61,9 @@ func (n Namespace) DestinationsKey() string { return n.Key("destinations") }
 // WorkersKey is the hash of the workers: name → JSON of a Worker.
 func (n Namespace) WorkersKey() string { return n.Key("workers") }
 
+// AuditKey is the stream of the acts of operators.
+func (n Namespace) AuditKey() string { return n.Key("audit") }
+
 // Queue returns the asynq queue of a destination's jobs of one priority.
 func (n Namespace) Queue(destination string, p Priority) string {
 	queue := n.Key(destination)

@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// operatorLimits are the limits that operators have set in Redis, one more layer above the configuration.
+type operatorLimits struct {
+	rdb       redis.UniversalClient
+	namespace store.Namespace
+	log       *slog.Logger
+
+	rates map[string]string // by name, as last read
+}
+
+// operatorLimitsEvery is the interval at which they are read.
+const operatorLimitsEvery = time.Second
+
+// change is a configuration to take up, and where to send what came of it.
+type change struct {
+	cfg   *config.Config
+	taken chan<- error
+}
+
+// read reads them. While Redis is away those of before hold.
+func (o *operatorLimits) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*operatorLimitsEvery)
+	defer cancel()
+	found, err := o.namespace.Overrides(ctx, o.rdb)
+	if err != nil {
+		return // others log that Redis is away
+	}
+	o.rates = map[string]string{}
+	for name, limit := range found {
+		if _, err := parseOperatorRate(limit.Rate); err == nil { // else of a newer version
+			o.rates[name] = limit.Rate
+		}
+	}
+}
+
+func parseOperatorRate(rate string) (breaker.Rates, error) {
+	if rate == store.NoRate {
+		return nil, nil
+	}
+	return breaker.ParseRates(rate) //nolint:wrapcheck // for a check alone
+}
+
+// above returns the configuration with the limits of operators in place of its own.
+func (o *operatorLimits) above(cfg *config.Config) *config.Config {
+	cfg.Redactor() // the copy has the same one
+	out := *cfg
+	out.Destinations = slices.Clone(cfg.Destinations)
+	for i := range out.Destinations {
+		d := &out.Destinations[i]
+		if rate, set := o.rates[d.Name]; set {
+			d.Rate, _ = parseOperatorRate(rate)
+			d.OperatorRate = true
+		}
+	}
+	return &out
+}
+
+// follow sends the configuration after each change of the file, and of the limits of operators, until stop is run.
+func (o *operatorLimits) follow(ctx context.Context, cfg *config.Config, files <-chan *config.Config, file *destinationsFile, stop *teardown) <-chan change {
+	out := make(chan change)
+	stop.background(ctx, func(ctx context.Context) {
+		tick := time.NewTicker(operatorLimitsEvery)
+		defer tick.Stop()
+		held, problem := o.above(cfg), ""
+		send := func(next *config.Config) error {
+			taken, all := make(chan error, 1), o.above(next)
+			select {
+			case out <- change{all, taken}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			select {
+			case err := <-taken:
+				if err == nil {
+					cfg, held = next, all
+				}
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case next := <-files:
+				err := send(next)
+				if ctx.Err() == nil {
+					file.taken(err)
+				}
+			case <-tick.C:
+				if o.read(ctx); reflect.DeepEqual(held.Destinations, o.above(cfg).Destinations) {
+					continue
+				}
+				if err := send(cfg); err == nil {
+					problem = ""
+					o.log.InfoContext(ctx, "the limits that operators have set were taken up", "limits", o.rates)
+				} else if ctx.Err() == nil && err.Error() != problem {
+					problem = err.Error()
+					o.log.ErrorContext(ctx, "the limits that operators have set cannot be taken up; those before hold", "error", err)
+				}
+			}
+		}
+	})
+	return out
+}
