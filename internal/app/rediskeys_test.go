@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/testkit/fakeoauth"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -166,6 +167,10 @@ func TestKeysInRedisAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.PauseDestination(ctx, "art"); err != nil {
+		t.Fatal(err)
+	}
+	operators := ops.New(ops.Options{Redis: rdb, Client: client})
+	if _, err := operators.SetLimit(ctx, "art", "900/s", 0, nil, ops.Why{By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	missing := func() []string {

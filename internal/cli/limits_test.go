@@ -17,7 +17,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.run(t, "limits").want(t, 0, "NAME  SOURCE  LIMIT       USED  RESETS IN  CONFIDENCE  SINCE\nshop  -       none known  -     -          -           -\n", "")
-	if out := b.run(t, "limits", "shop", "-o", "json").ok(t); out != `{"name":"shop","declared":[],"announced":[],"concurrency":null,"learned":null}`+"\n" {
+	if out := b.run(t, "limits", "shop", "-o", "json").ok(t); out != `{"name":"shop","declared":[],"announced":[],"concurrency":null,"learned":null,"override":null}`+"\n" {
 		t.Errorf("no limits: %s", out)
 	}
 	b.run(t, "limits", "forget", "shop").want(t, 0, "shop: nothing was learned or announced\n", "")

@@ -241,6 +241,9 @@ func (d *Dashboard) destinationAct(r *http.Request) (act, error) {
 	if _, err := d.find(r.Context(), name); err != nil {
 		return act{}, err
 	}
+	if what == "limit" || what == "unlimit" {
+		return d.limitAct(r, name, what)
+	}
 	done := map[string]string{"pause": "Paused ", "resume": "Resumed "}[what]
 	if done == "" {
 		return act{}, errNoAction
@@ -265,6 +268,45 @@ func (d *Dashboard) destinationAct(r *http.Request) (act, error) {
 				},
 			}, err
 		}
+	}
+	return a, nil
+}
+
+// limitAct reads the setting of a limit, or its end.
+func (d *Dashboard) limitAct(r *http.Request, name, what string) (act, error) {
+	rate, value := strings.TrimSpace(r.PostFormValue("rate")), r.PostFormValue("for")
+	a := act{back: "/destinations/" + name}
+	if what == "unlimit" {
+		a.do = func(ctx context.Context, why ops.Why) (flash, error) {
+			_, found, err := d.ops.UnsetLimit(ctx, name, why)
+			if !found {
+				return flash{Text: name + " had no limit that was set."}, err
+			}
+			return flash{Text: "The configured limit of " + name + " holds again."}, err
+		}
+		return a, nil
+	}
+	i := slices.IndexFunc(tripLengths, func(l tripLength) bool { return l.Value == value })
+	if i < 0 {
+		return act{}, wrong("“%s” is not one of the times on offer.", text.Cut(value, 20))
+	}
+	if err := ops.CheckRate(rate); err != nil {
+		return act{}, wrong("The rate cannot be accepted: %s.", text.Cut(strings.TrimPrefix(err.Error(), "breaker: "), 300))
+	}
+	span := "until it is unset"
+	if length := tripLengths[i]; length.Length > 0 {
+		span = length.words()
+	}
+	a.ask = func(context.Context) (question, error) {
+		return question{
+			Title: "Set the limit of " + name + " to " + rate + "?", Submit: "Set the limit", AskReason: true,
+			Fields: [][2]string{{"action", "limit"}, {"rate", rate}, {"for", value}}, Lead: upper(span) + ".",
+			Points: []string{"It stands above the configured rate, and survives restarts. Workers take it up within 2 seconds."},
+		}, nil
+	}
+	a.do = func(ctx context.Context, why ops.Why) (flash, error) {
+		_, err := d.ops.SetLimit(ctx, name, rate, tripLengths[i].Length, nil, why)
+		return flash{Text: "Set the limit of " + name + " to " + rate + " " + span + "."}, absentDestination(err)
 	}
 	return a, nil
 }

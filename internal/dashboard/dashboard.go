@@ -119,6 +119,7 @@ func (d *Dashboard) routes() {
 	})
 	page("GET /breakers/{name...}", d.breaker)
 	page("POST /breakers/{name...}", d.acts(d.breakerAct))
+	page("GET /audit", d.audit)
 	page("GET /search", d.search)
 	page("GET /live", d.events)
 	page("/", func(http.ResponseWriter, *http.Request) error {

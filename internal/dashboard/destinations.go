@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -70,6 +71,10 @@ type destinationPage struct {
 	// Alone are the jobs that the API refused while it accepted others, AloneText says how many; nil and "" without any.
 	Alone     *jobs.RefusedAlone
 	AloneText string
+	// Limit is the limit that an operator has set, LimitText its wording; nil for none.
+	Limit     *ops.Override
+	LimitText string
+	Lengths   []tripLength
 	// Route advises on an API that limits one kind of calls by itself; "" for none.
 	Route string
 }
@@ -131,6 +136,13 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 		return nil, err
 	}
 	p.target = targets[0]
+	limits, err := d.ops.Limits(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read limits of %s: %w", name, err)
+	}
+	if p.Lengths, p.Limit = tripLengths[:len(tripLengths)-1], limits.Override; p.Limit != nil {
+		p.LimitText = explain.OperatorLimit(*p.Limit, d.now().UTC())
+	}
 	p.Doubts = workers.Doubts(name)
 	p.Route = explain.LimitedRoute(workers, name)
 	alone, err := d.client.RefusedAlone(ctx, name)

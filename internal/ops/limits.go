@@ -132,7 +132,8 @@ func (s *System) UnsetLimit(ctx context.Context, name string, why Why) (l Limits
 	if err != nil {
 		return l, false, err
 	}
-	if !found { if err := s.KnownLimit(ctx, name); err != nil {
+	if !found {
+		if err := s.KnownLimit(ctx, name); err != nil {
 			return l, false, err
 		}
 	}
