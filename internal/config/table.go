@@ -64,7 +64,7 @@ func rows(t reflect.Type, prefix string, all bool) []variable {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("env"), ",")
 		switch group := f.Type; {
-		case !f.IsExported(), name == "-" && group.Kind() == reflect.String:
+		case !f.IsExported(), name == "-" && (group.Kind() == reflect.String || group.Kind() == reflect.Bool):
 		case name == "" || name == "-":
 			if name == "-" && !all {
 				continue
