@@ -109,11 +109,16 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		return store.Ready(ctx, d.rdb, d.queues()[:queues])
 	}
 	d.gate = g
+	scarce := g.scarce
+	if d.s.unfair {
+		scarce = nil
+	}
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate: g, KeyOf: d.limitKeys(),
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
+		Scarce:        scarce, Weights: store.WeightsOf(d.s.weights),
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect,
 		Logger:    d.log,
 		Fatal:     func(err error) { stop(err) },

@@ -33,6 +33,8 @@ const (
 	commandTimeout = 3 * time.Second
 	// mostLook bounds the wait for a cost until the gate looks at the next job again.
 	mostLook = 30 * time.Second
+	// scarceFor is how long after a refusal calls are scarce; more than each wait above.
+	scarceFor = 5 * time.Second
 	// untilReset is the pause for a key that was tripped without an end; the worker is
 	// notified of a reset.
 	untilReset = time.Minute
@@ -54,6 +56,7 @@ type gate struct {
 	atOnce atomic.Int64 // how many permits to ask for at most; less than 1 is 1
 	cost   atomic.Int64 // what the next permit is to be for; 0 is 1
 	last   atomic.Int64 // cost of the job that Admit was asked about last
+	denied atomic.Int64 // when permits of the destination were last refused, unix nanoseconds
 
 	slots keySlots
 
@@ -93,6 +96,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			return g.grant(engine.Grant{}), nil
 		case view.State == breaker.Open:
 			g.waited = true
+			g.denied.Store(time.Now().UnixNano())
 			if err := g.releaseKept(ctx); err != nil {
 				return engine.Grant{}, err
 			}
@@ -135,6 +139,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
+			g.denied.Store(time.Now().UnixNano())
 			// At least 1 ms: the view may be about to change.
 			g.wait(ctx, max(time.Millisecond, g.pause(open, cost)), changed)
 			continue
@@ -250,6 +255,7 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, permit an
 	if granted && refused && open.Cause == breaker.CauseRate && open.Name == g.b.Name() {
 		g.cost.Store(int64(cost)) // it is the next job
 		g.costly.Store(int64(class))
+		g.denied.Store(time.Now().UnixNano())
 		return engine.Admission{Verdict: engine.Refused}
 	}
 	switch {
@@ -277,6 +283,9 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, permit an
 	}
 	return no
 }
+
+// scarce reports whether calls of the destination are scarce: permits were refused of late.
+func (g *gate) scarce() bool { return time.Now().UnixNano()-g.denied.Load() < int64(scarceFor) }
 
 // Flowing implements engine.Gate.
 func (g *gate) Flowing() bool {

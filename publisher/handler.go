@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -97,6 +98,9 @@ type settings struct {
 	retry *jobs.RetryPolicy
 	// refusedAlone is how often a job may be refused alone; 0: without a limit.
 	refusedAlone int
+	// unfair: keys take no turns. weights of keys, where they do.
+	unfair  bool
+	weights map[string]float64
 	keyBy        func(*jobs.Job) (string, error) // nil: the job's key
 	alike        map[string]string
 	shortProbe   bool
@@ -174,6 +178,14 @@ func Retry(p jobs.RetryPolicy) HandleOption {
 // goroutines at once, and must not change the job. It should be the same on all workers.
 func KeyBy(f func(job *jobs.Job) (string, error)) HandleOption {
 	return func(s *settings) { s.keyBy = f }
+}
+
+// Turns sets how keys of one priority share calls where these are scarce: a limit refuses some, or the API is
+// slow. By default, or if fair is true, they take turns by cost, a key of weight 3 three for one of another.
+// Weights are above 0; those that are not given are 1. Otherwise jobs are first in, first out. It
+// should be the same on all workers.
+func Turns(fair bool, weights map[string]float64) HandleOption {
+	return func(s *settings) { s.unfair, s.weights = !fair, maps.Clone(weights) }
 }
 
 // Breaker sets the rules of the destination's circuit breaker, which should be the same on all

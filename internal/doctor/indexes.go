@@ -52,6 +52,7 @@ func indexesOf(queue string) []index {
 	}
 	jobs(store.ExpiryKey(queue), "expiry")
 	add(store.HeldIndexKey(queue), "heldkeys", "held_keys")
+	add(store.TurnsKey(queue), "turns", "turns")
 	add(store.ActionsKey(queue), "marked", "actions")
 	add(store.OutboxKey(queue), "outbox", "outbox")
 	add(store.BatchesKey(queue), "batches", "batches")

@@ -38,6 +38,11 @@ type Options struct {
 	// KeyOf returns the key under which the gate holds a job, given its encoded message and the job's
 	// own key; "" for none. Nil: its own key.
 	KeyOf func(msg, own string) string
+	// Scarce reports whether the gate was refused permits of late: then, and while the API is slow, keys of a
+	// queue take turns. Nil: they never do.
+	Scarce func() bool
+	// Weights of keys in turns, as store.WeightsOf; others have 1.
+	Weights string
 	// Worker is recorded with each job that this process fetches: host:pid.
 	Worker string
 	// Gate permits fetches. Nil: always.
@@ -90,6 +95,7 @@ type core struct {
 	flight inFlight
 	health health
 	pulse  pulse
+	pace   pace
 	node   func(queue string) string // of a Cluster
 
 	name string        // random; prefix of the ids of fetches
@@ -122,6 +128,7 @@ type queues struct {
 	due       map[string]dueKeys   // by queue
 	slots     map[string][]any     // permits of KeySlot that no job has yet
 	unheld    []unheld             // to be held again
+	unsorted  map[string]bool      // queues with pending jobs that wait to be sorted by their keys
 	lost      map[string][]string  // by queue: fetches whose reply was lost
 	backoff   map[string]time.Time // queues that are skipped, until then
 }
@@ -192,6 +199,7 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	e.name = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name needs no secrecy
 	e.flight = inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)}
 	e.empty, e.lost, e.due, e.backoff = map[string]emptied{}, map[string][]string{}, map[string]dueKeys{}, map[string]time.Time{}
+	e.unsorted = map[string]bool{}
 	e.opening.all = true
 	e.wake, e.offer = make(chan struct{}, 1), e.fetchWhileFree
 	e.forwards = newForwards(o.Queues)

@@ -67,6 +67,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		e.waiting.Store(false)
 		switch {
 		case errors.Is(err, ErrNoBacklog):
+			e.pace.noJob()
 			e.health.worked(began)
 			return nil, errEmpty
 		case err != nil:
@@ -98,6 +99,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 			e.fetched(began)
 			e.waitUntilDue(ctx)
 		default:
+			e.pace.noJob()
 			e.health.worked(began)
 			return nil, errEmpty
 		}
@@ -318,6 +320,9 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 // takeQueue fetches from the pending jobs of a queue and from the held ones of keys
 // that are due, in turn.
 func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
+	if e.scarce() {
+		return e.takeInTurns(queue, want, g)
+	}
 	if e.turnOfHeld(queue) {
 		if n, err := e.takeHeld(queue, want, g); n > 0 || err != nil || g.spent {
 			return n, err
@@ -384,5 +389,6 @@ func (e *core) nextRun() string {
 }
 
 func (e *core) fetchArgs(f fetch, want int) store.FetchArgs {
-	return store.FetchArgs{Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease, Rekeys: e.o.KeyOf != nil}
+	return store.FetchArgs{Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease, Rekeys: e.o.KeyOf != nil,
+		Scarce: f.key == "" && e.scarce(), Weights: e.o.Weights}
 }

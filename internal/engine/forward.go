@@ -173,18 +173,32 @@ func (e *maintainer) forwardAll() {
 func (e *holder) backlog(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	most := min(e.free(), maxFetch)
+	most, turns, scarce := min(e.free(), maxFetch), 0, e.scarce()
 	e.bufferMu.Lock()
 	more := e.more
 	e.more = false // until the next fetch says so
-	for _, due := range e.due {
-		if due.any() {
+	for queue, due := range e.due {
+		if due.any() && !scarce {
 			most = 1 // held jobs have their turn between the others, one by one
 		}
+		turns += due.turns
+		due.turns = 0 // likewise
+		e.due[queue] = due
 	}
 	e.bufferMu.Unlock()
-	if more {
+	for _, queue := range e.o.Queues {
+		if !scarce || e.inBackoff(queue) {
+			continue
+		}
+		if err := e.sort(ctx, queue); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case more:
 		return most, nil
+	case turns > 0:
+		return min(turns, most), nil
 	}
 	if n, err := store.Ready(ctx, e.rdb, e.o.Queues); n > 0 || err != nil {
 		return min(n, most), err

@@ -26,6 +26,7 @@ type dueKeys struct {
 	keys     []string  // due, the earliest first
 	free     []string  // whose slots this worker has for their next calls, likewise
 	next     time.Time // when the first other key is due, by the local clock; zero: none
+	turns    int       // jobs of keys that take turns, at least
 	heldNext bool      // the last fetch took pending jobs: held jobs have the next turn
 
 	drained time.Time // until when the queue is taken to have no pending jobs
@@ -43,11 +44,11 @@ func (e *queues) noteDue(queue string, keys store.HeldKeys) {
 		}
 		return
 	}
-	due.keys, due.next = keys.Due, time.Time{}
+	due.keys, due.next, due.turns = keys.Due, time.Time{}, keys.Turns
 	if keys.Next != nil {
 		due.next = time.Now().Add(*keys.Next)
 	}
-	if due.any() || e.empty[queue].sure {
+	if due.any() || due.turns > 0 || e.empty[queue].sure {
 		delete(e.empty, queue) // empty is about pending jobs only
 	}
 	e.due[queue] = due
@@ -254,8 +255,12 @@ func (e *waker) KeySlot(key string, permit any) {
 	poke(e.wake)
 }
 
-// TakesSlots reports whether the next fetch comes soon: no job waits for a goroutine.
+// TakesSlots reports whether the next fetch comes soon: no job waits for a goroutine. Where keys take turns,
+// none keeps its slot.
 func (e *queues) TakesSlots() bool {
+	if e.scarce() {
+		return false
+	}
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	return len(e.buffer) == 0 && len(e.due) > 0 && e.ctx.Err() == nil
@@ -292,6 +297,10 @@ func (e *queues) returnSlots(ctx context.Context) {
 	e.bufferMu.Lock()
 	slots := e.slots
 	e.slots = nil
+	for queue, due := range e.due {
+		due.free = nil
+		e.due[queue] = due
+	}
 	e.bufferMu.Unlock()
 	for _, some := range slots {
 		e.gate.Unused(ctx, Grant{Max: len(some), Permit: some[0], More: some[1:]})

@@ -167,15 +167,15 @@ func TestDequeueTakesHeld(t *testing.T) {
 			t.Errorf("place on record %q", got)
 		}
 		// The key that was served comes after the others that are due.
-		if fmt.Sprint(due) != "{true [other k] <nil>}" {
+		if fmt.Sprint(due) != "{true [other k] <nil> 0}" {
 			t.Errorf("held keys: %v", due)
 		}
 		_, _, due, ids, _ = s.take("r2", "k", 10)
-		if fmt.Sprint(ids) != "[b c d]" || fmt.Sprint(due) != "{true [other] <nil>}" {
+		if fmt.Sprint(ids) != "[b c d]" || fmt.Sprint(due) != "{true [other] <nil> 0}" {
 			t.Errorf("handed out %v, held keys: %v", ids, due)
 		}
 		_, _, due, ids, _ = s.take("r3", "k", 10)
-		if len(ids) != 0 || fmt.Sprint(due) != "{true [other] <nil>}" {
+		if len(ids) != 0 || fmt.Sprint(due) != "{true [other] <nil> 0}" {
 			t.Errorf("handed out %v of none, held keys: %v", ids, due)
 		}
 		want := map[string]string{

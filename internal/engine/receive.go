@@ -18,6 +18,10 @@ type passedOver struct {
 func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passed passedOver, err error) {
 	passed = passedOver{dropped: reply.Dropped, held: reply.Held}
 	e.noteDue(f.queue, reply.HeldKeys)
+	if f.key == "" {
+		e.noteUnsorted(f.queue, reply.Unsorted)
+	}
+	e.pace.fetched(len(reply.Jobs))
 	e.bufferMu.Lock()
 	e.paused = e.paused || reply.Paused
 	if reply.Drained {
@@ -38,7 +42,9 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 	for i, job := range reply.Jobs {
 		fetched[i] = e.deliveryOf(f, job)
 	}
-	err = errors.Join(err, a.behindHeld(fetched, reply.HeldKeys))
+	if !reply.InTurns {
+		err = errors.Join(err, a.behindHeld(fetched, reply.HeldKeys))
+	}
 	for i, d := range fetched {
 		if refusal := e.refusal(d); refusal != nil {
 			ctx, cancel := e.bounded()

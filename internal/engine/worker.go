@@ -468,6 +468,7 @@ func (e *Engine) fetchWhileFree(ready chan<- *Delivery) {
 // awaitSlot waits for a slot; false if fetching is to stop.
 func (e *waker) awaitSlot() bool {
 	for !e.hasSlot() {
+		e.pace.noSlot()
 		select {
 		case <-e.flight.freed:
 		case <-e.ctx.Done():

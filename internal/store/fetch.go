@@ -30,6 +30,10 @@ type FetchArgs struct {
 	// Rekeys: other keys than those of the records hold jobs, so that the worker itself puts jobs
 	// behind held ones.
 	Rekeys bool
+	// Scarce: keys take turns, because calls are scarce.
+	Scarce bool
+	// Weights of keys in turns; see WeightsOf.
+	Weights string
 }
 
 // FetchReply is the result of a fetch.
@@ -39,6 +43,8 @@ type FetchReply struct {
 	Expired  int
 	Paused   bool // the queue is, by an operator
 	Drained  bool // no job is pending any more
+	Unsorted bool // more pending jobs wait for Sort
+	InTurns  bool // jobs are of keys that take turns; not known if Unsorted
 	HeldKeys HeldKeys
 	// Foreign are tasks of other programs that went to asynq's archive, among Dropped: how many
 	// of each type, which is cut off after 100 bytes.
@@ -91,9 +97,15 @@ func (f Fields) Map() map[string]string {
 }
 
 func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) *redis.Cmd {
-	q := a.Queue
+	q, scarce := a.Queue, ""
+	switch {
+	case a.Scarce && a.Rekeys:
+		scarce = "by"
+	case a.Scarce:
+		scarce = "1"
+	}
 	return eval(fetchScript, ctx, c, []string{PendingKey(q), PausedKey(q), ActiveKey(q), LeaseKey(q)},
-		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys))
+		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights)
 }
 
 // evaluation is (*Script).Run or (*Script).EvalSha.
@@ -115,7 +127,7 @@ func (a FetchArgs) reply(cmd *redis.Cmd) (FetchReply, error) {
 	r.HeldKeys = heldKeysOf(heldKeys)
 	r.Expired = v.integer()
 	state := v.integer()
-	r.Paused, r.Drained = state == 1, state == 2
+	r.Paused, r.Drained, r.Unsorted, r.InTurns = state == 1, state == 2, state == 3, state == 4
 	foreign, _ := v.next().([]any)
 	for types := (&values{left: foreign}); len(types.left) > 0; {
 		if r.Foreign == nil {

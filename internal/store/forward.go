@@ -123,12 +123,13 @@ func Release(ctx context.Context, rdb redis.Scripter, queue, breaker string) (re
 // with a held job whose key is due. Jobs that were cancelled count until a fetch drops them. It moves
 // nothing. Errors: Redis's.
 func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (jobs int, err error) {
-	var lens, paused []*redis.IntCmd
+	var lens, turns, paused []*redis.IntCmd
 	var held []*redis.ZSliceCmd
 	var clock *redis.TimeCmd
 	_, err = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		for _, q := range queues {
 			lens = append(lens, pipe.LLen(ctx, PendingKey(q)))
+			turns = append(turns, pipe.ZCard(ctx, TurnsKey(q)))
 			paused = append(paused, pipe.Exists(ctx, PausedKey(q)))
 			held = append(held, pipe.ZRangeWithScores(ctx, HeldIndexKey(q), 0, 0))
 		}
@@ -143,7 +144,7 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (job
 		if paused[i].Val() > 0 {
 			continue
 		}
-		jobs += int(n.Val())
+		jobs += int(n.Val() + turns[i].Val())
 		if first := held[i].Val(); len(first) > 0 && first[0].Score <= now {
 			jobs++
 		}

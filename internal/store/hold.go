@@ -19,6 +19,8 @@ type HeldKeys struct {
 	Any  bool           // whether there are any
 	Due  []string       // due keys, the next one first; ten at most
 	Next *time.Duration // until the next of the others is due; nil without others
+	// Turns is how many jobs of keys that take turns there are, at least.
+	Turns int
 }
 
 func heldKeysOf(reply []any) HeldKeys {
@@ -32,7 +34,12 @@ func heldKeysOf(reply []any) HeldKeys {
 			k.Next = &next
 		}
 	}
-	for _, v := range reply[1:] {
+	if len(reply) == 1 {
+		return k
+	}
+	turns, _ := reply[1].(int64)
+	k.Turns = int(turns)
+	for _, v := range reply[2:] {
 		if key, ok := v.(string); ok {
 			k.Due = append(k.Due, key)
 		}

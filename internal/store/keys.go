@@ -165,8 +165,15 @@ func HeldKey(queue string) string { return ParkedKey(queue, StateHeld) }
 func HeldJobsKey(queue, key string) string { return ours(queue, "held:"+key) }
 
 // HeldIndexKey is the ZSET of the keys that have held jobs: key → unix milliseconds from
-// which on a worker may ask for it again.
+// which on a worker may ask for it again; +inf for keys of TurnsKey.
 func HeldIndexKey(queue string) string { return ours(queue, "held_keys") }
+
+// TurnsKey is the ZSET of the keys that take turns, "" for jobs without one, by the virtual time of their
+// next job.
+func TurnsKey(queue string) string { return ours(queue, "turns") }
+
+// KeyedKey exists if a job with a key has been enqueued.
+func KeyedKey(queue string) string { return ours(queue, "keyed") }
 
 // DueKey is the ZSET of the ids in Scheduled and Retry by when they are due, unix
 // milliseconds.

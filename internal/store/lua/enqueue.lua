@@ -16,6 +16,7 @@
 local pending_key = KEYS[1]
 local client_now = ARGV[2]
 local results, ready = {}, {}
+local keyed = false
 
 -- Enqueues a job with options.
 local function special(id, key, message, more)
@@ -48,6 +49,7 @@ local function special(id, key, message, more)
   end
   if o.key then
     set('key', o.key)
+    keyed = true
   end
   if o.payload then
     set('outline', string.sub(message, 1, o.payload[1]) .. string.sub(message, o.payload[2] + 1))
@@ -99,6 +101,9 @@ for i = 3, #ARGV, 3 do
   else
     results[#results + 1] = special(id, key, ARGV[i + 1], ARGV[i + 2])
   end
+end
+if keyed then
+  redis.call('SET', ours .. 'keyed', '1') -- there may be keys to take turns
 end
 if #ready > 0 then
   if redis.call('LPUSH', pending_key, unpack(ready)) == #ready then

@@ -7,10 +7,13 @@
 -- ARGV[5] the run: a unique name of this fetch, which the outcomes of its jobs carry
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
 -- ARGV[7] 1 if the worker itself holds jobs behind others: their keys are not those of the records
+-- ARGV[8] whether calls are scarce, so that keys take turns: '' no, '1' yes, 'by' yes, and the worker
+--   itself sorts pending jobs, by KEY_BY
+-- ARGV[9] weights of keys that are not 1, as '\n<key>=<weight>...\n'
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
---   expired, 1 if the queue is paused or 2 if none is pending any more, the types of tasks of
---   other programs as {type, how many, ...} or 0 without any, job, ...}, each job
+--   expired, 1 if the queue is paused, 2 if none is pending any more, 3 if more are to be sorted or
+--   4 if the jobs are of keys that take turns, the types of tasks of other programs as {type, how many, ...} or 0 without any, job, ...}, each job
 --   as {id, msg} or {id, msg, attempt, reschedules, crashes, expires_at, ms until then (nil =
 --   it never expires), its key, its place among the held jobs (nil if it was not held and has no key) and, if its
 --   last call was refused, `refusals` with the ms since then in place of when}
@@ -18,28 +21,36 @@
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or completed
 -- by a worker that had outlived its lease) are dropped, and jobs whose time is over
 -- expire. Tasks of other programs go to asynq's archive, where its tools show them: they
--- must not stop the queue. Jobs of a held key go behind those that are held. The field
+-- must not stop the queue. Jobs of a held key go behind those that are held. Jobs of keys that take
+-- turns come before pending ones, which are younger. The field
 -- `events` says that the event stream existed, so that complete.lua need not look.
 local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local lease_ms, want, worker, run, name = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local source = name == '' and 'pending' or 'held'
 local behind = ARGV[7] ~= '1'
+local scarce = name == '' and ARGV[8] ~= ''
+local more -- whether more jobs are to be sorted
 local jobs, active, leases = { 0, 0, 0, 0, 0, 0 }, {}, {}
 local lease = lease_end(lease_ms)
 local expiring = {} -- those with an expiry
 
 -- Made only while jobs are held.
 local hold_behind, pop_held
+local turns
 local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number
 local streamed = false -- whether the event stream exists
 -- All of them are rare: one EXISTS is enough.
 local unusual = redis.call('EXISTS', paused_key, ours .. 'held_keys', ours .. 'ends')
+local has_held = unusual > 0 and redis.call('EXISTS', ours .. 'held_keys') == 1
 if unusual > 0 then
   streamed = redis.call('EXISTS', ours .. 'ends') == 1
 end
-if unusual > (streamed and 1 or 0) then
+if unusual > (streamed and 1 or 0) or scarce then
   if redis.call('EXISTS', paused_key) == 1 then
     return { 0, 0, 0, 0, 1, 0 }
+  end
+  if scarce then
+    more, has_held = rare().begin_turns(ARGV[8] == '1', want, has_held)
   end
   local now_us = clock[1] * 1000000 + clock[2]
   local key_held = {}
@@ -81,31 +92,42 @@ if name ~= '' then
     end
     return ids, places
   end
+elseif has_held and redis.call('EXISTS', ours .. 'turns') == 1 then
+  turns = rare().turns_of(ARGV[9])
+  pop_held, source = turns.pop, 'held'
 end
 
 -- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
-local rounds, gone, archived, drained = 0, 0, 0, false
+local rounds, gone, tombstones, archived, drained = 0, 0, 0, 0, false
 local types -- of archived tasks: how many, by type
 repeat
   rounds = rounds + 1
   local ids, places
   if pop_held then
     ids, places = pop_held(want - #active)
-  else
+    if turns and #ids == 0 then
+      pop_held, source = nil, 'pending'
+    end
+  end
+  if not pop_held then
     local asked = want - #active
     ids = redis.call('RPOP', pending_key, asked)
     drained = not ids or #ids < asked
   end
   for i, id in ipairs(ids or {}) do
-    local key = task(id)
+    local key, by = task(id), nil
     local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key')
     if f[9] and pop_held then
+      by = f[7]
       f[7] = rare().restore_key(key, f[9])
     end
     if not f[1] or f[2] ~= source then
       gone = gone + 1
-      if f[2] and not pop_held then
-        redis.call('HDEL', key, 'tombstone')
+      if not pop_held then
+        tombstones = tombstones + 1
+        if f[2] then
+          redis.call('HDEL', key, 'tombstone')
+        end
       end
     elseif foreign(f[1]) then
       redis.call('ZADD', asynq .. 'archived', clock[1], id)
@@ -132,7 +154,10 @@ repeat
       end
       if pop_held then
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run,
-          'place', run .. ' ' .. job[9])
+          'place', run .. ' ' .. job[9] .. (by and ' ' .. by or ''))
+        if turns then
+          turns.charge(by or f[7] or '', f[1])
+        end
       else
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run)
       end
@@ -160,13 +185,16 @@ if #active > 0 then
     redis.call('ZREM', ours .. 'expiry', unpack(expiring))
   end
 end
-if pop_held then
+if turns then
+  turns.finish()
+elseif pop_held then
   rare().forget_key_if_empty(name)
-elseif gone > 0 then
-  rare().count_tombstones_down(gone)
+end
+if tombstones > 0 then
+  rare().count_tombstones_down(tombstones)
 end
 jobs[1] = jobs[4] + gone + archived
-jobs[5] = drained and 2 or 0
+jobs[5] = drained and 2 or more and 3 or turns and pop_held and 4 or 0
 if types then
   jobs[6] = {}
   for of, n in pairs(types) do
@@ -182,6 +210,9 @@ if to_hold then
     end
     redis.call('ZADD', ours .. 'held', unpack(list))
   end
-  jobs[2], jobs[3] = held, rare().due_held_keys(name ~= '' and name)
+  jobs[2] = held
+  if has_held then
+    jobs[3] = rare().due_held_keys(name ~= '' and name)
+  end
 end
 return jobs

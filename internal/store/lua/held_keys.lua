@@ -11,6 +11,8 @@ if all == '1' then
   make_held_keys_due()
 end
 for i = 3, #ARGV, 2 do
-  redis.call('ZADD', held_keys_key, 'XX', int(now + tonumber(ARGV[i + 1])), ARGV[i])
+  if not redis.call('ZSCORE', ours .. 'turns', ARGV[i]) then
+    redis.call('ZADD', held_keys_key, 'XX', int(now + tonumber(ARGV[i + 1])), ARGV[i])
+  end
 end
 return due_held_keys()

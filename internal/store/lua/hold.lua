@@ -29,6 +29,7 @@ for i = 3, #ARGV, 4 do
       hold(id, key, name, place or tonumber(f[7]) * 1000 + i)
       if ms then
         redis.call('ZADD', ours .. 'held_keys', int(now + ms), name)
+        redis.call('ZREM', ours .. 'turns', name)
       else
         redis.call('ZADD', ours .. 'held_keys', 'NX', now_ms, name)
       end

@@ -145,19 +145,48 @@ end
 local function forget_key_if_empty(name)
   if redis.call('EXISTS', held_of(name)) == 0 then
     redis.call('ZREM', ours .. 'held_keys', name)
+    redis.call('ZREM', ours .. 'turns', name)
   end
 end
 
+-- Where calls are scarce, keys take turns: all of their jobs are held, those without a key under the
+-- name ''. `turns` has each key by the virtual time of its next job, and `held_keys` has it at +inf:
+-- no worker waits for it. A job takes its cost, divided by the weight of its key; `turn` is the
+-- time of the job served last. `turns_owed` has keys without jobs whose last one took more than 1.
+local function turn_now()
+  return tonumber(redis.call('GET', ours .. 'turn') or '') or 0
+end
+
+-- Puts a key behind one job of each key that has its turn.
+local function enter_turns(name, at)
+  local owed = tonumber(redis.call('ZSCORE', ours .. 'turns_owed', name) or '') or 0
+  redis.call('ZADD', ours .. 'held_keys', '+inf', name)
+  redis.call('ZADD', ours .. 'turns', string.format('%.17g', math.max(at + 1, owed)), name)
+  if owed > 0 then
+    redis.call('ZREM', ours .. 'turns_owed', name)
+  end
+end
+
+-- Counts the jobs of keys that take turns: of the first ten keys all, else one of each.
+local function count_turns()
+  local n = redis.call('ZCARD', ours .. 'turns')
+  for _, name in ipairs(n > 0 and redis.call('ZRANGE', ours .. 'turns', 0, 9) or {}) do
+    n = n - 1 + redis.call('ZCARD', held_of(name))
+  end
+  return n
+end
+
 -- Lists the held keys that are due, up to 10, after the ms until the first of the others is
--- ('' = there are no others). The key called served, if any, comes last of those due.
+-- ('' = there are no others) and the jobs of count_turns. The key called served, if any, comes last
+-- of those due.
 local function due_held_keys(served)
   local exactly = string.format('%.3f', clock[1] * 1000 + clock[2] / 1000)
   if served then
     redis.call('ZADD', ours .. 'held_keys', 'XX', 'GT', exactly, served)
   end
   local due = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', exactly, 'LIMIT', 0, 10)
-  local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', unpack(due) }
+  local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', count_turns(), unpack(due) }
 end
 
 -- Jobs in the states scheduled and retry wait for an instant. asynq's sets of that name
@@ -172,7 +201,7 @@ end
 
 -- Makes held keys due that are not, the latest first. Returns how many, a thousand at most.
 local function make_held_keys_due()
-  local latest, n = redis.call('ZREVRANGE', ours .. 'held_keys', 0, 999, 'WITHSCORES'), 0
+  local latest, n = redis.call('ZREVRANGEBYSCORE', ours .. 'held_keys', '(+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1000), 0
   for i = 1, #latest, 2 do
     if tonumber(latest[i + 1]) <= now then
       break
@@ -247,16 +276,29 @@ local function to_pending(id, key)
 end
 
 -- Puts a job back that was fetched and has not run: it is the next to run, or, while jobs
--- of its key are held, the next of these.
+-- of its key are held or keys take turns, the next of its key, whose turn is next.
 local function to_front(id, key)
   local f = redis.call('HMGET', key, 'key', 'run', 'place', 'started_at')
-  if f[1] and redis.call('ZSCORE', ours .. 'held_keys', f[1]) then
-    local run, place = string.match(f[3] or '', '^(%S*) (%d+)$')
-    if run ~= (f[2] or '') then
+  local run, place, by = string.match(f[3] or '', '^(%S*) (%d+) ?(.*)$')
+  local name, held_before = f[1] or '', run == (f[2] or '')
+  if held_before and by ~= '' then -- by KEY_BY, see fetch.lua
+    name = by
+  end
+  local at = redis.call('ZSCORE', ours .. 'held_keys', name)
+  if at or held_before and redis.call('EXISTS', ours .. 'turns') == 1 then
+    if not held_before then
       -- It came from the pending list: its place is the time of the fetch.
       place = (tonumber(f[4] or '') or 0) * 1000
     end
-    hold(id, key, f[1], tonumber(place))
+    if held_before and by ~= '' then
+      redis.call('HSET', key, 'key', name, 'job_key', f[1] or '')
+    end
+    hold(id, key, name, tonumber(place))
+    if tonumber(at or 'inf') == math.huge then
+      redis.call('ZREM', ours .. 'turns_owed', name)
+      redis.call('ZADD', ours .. 'held_keys', '+inf', name)
+      redis.call('ZADD', ours .. 'turns', 'LT', string.format('%.17g', turn_now() - 1), name)
+    end
   else
     if redis.call('RPUSH', asynq .. 'pending', id) == 1 then
       wake()
@@ -426,4 +468,122 @@ local function return_unstarted(id, key, expires_at, action)
   end
   redis.call('SREM', ours .. 'actions', id)
   return action and apply_action(id, key, action, 'pending')
+end
+
+-- Sorts the next n pending jobs behind those of their keys, which take turns from then on, unless
+-- their breakers hold them. by_id has their keys by KEY_BY, if it is given. Returns how many jobs
+-- were sorted.
+local function sort_pending(n, by_id)
+  local ids, gone, all, lists = redis.call('RPOP', asynq .. 'pending', n) or {}, 0, {}, {}
+  local at, now_us = turn_now(), clock[1] * 1000000 + clock[2]
+  for i, id in ipairs(ids) do
+    local key = task(id)
+    local f = redis.call('HMGET', key, 'state', 'key')
+    if f[1] ~= 'pending' then
+      gone = gone + 1
+      if f[1] then
+        redis.call('HDEL', key, 'tombstone')
+      end
+    else
+      local name = by_id and by_id[id] or not by_id and f[2] or ''
+      local list = lists[name]
+      if not list then
+        list = { last = tonumber(redis.call('ZRANGE', held_of(name), -1, -1, 'WITHSCORES')[2] or '') or 0 }
+        lists[name] = list
+      end
+      list.last = math.max(list.last + 1, now_us + i)
+      list[#list + 1] = int(list.last)
+      list[#list + 1] = id
+      all[#all + 1] = string.format('%.3f', list.last / 1000)
+      all[#all + 1] = id
+      if name == (f[2] or '') then
+        redis.call('HSET', key, 'state', 'held')
+      else
+        redis.call('HSET', key, 'state', 'held', 'key', name, 'job_key', f[2] or '')
+      end
+    end
+  end
+  for name, list in pairs(lists) do
+    redis.call('ZADD', held_of(name), unpack(list))
+    if not redis.call('ZSCORE', ours .. 'held_keys', name) then
+      enter_turns(name, at)
+    end
+  end
+  if #all > 0 then
+    redis.call('ZADD', ours .. 'held', unpack(all))
+  end
+  count_tombstones_down(gone)
+  return #ids
+end
+
+-- Begins a fetch while calls are scarce: sorts pending jobs, up to 200, unless all are fetched now, and
+-- gives keys their turns that may be asked for again. Returns whether more are to be sorted, and
+-- whether jobs are held.
+local function begin_turns(sort, want, has_held)
+  local more = false
+  local pending = sort and redis.call('LLEN', asynq .. 'pending') or 0
+  if pending > (has_held and 0 or want) and redis.call('EXISTS', ours .. 'keyed') == 1 then
+    more = pending > sort_pending(200)
+    has_held = has_held or redis.call('EXISTS', ours .. 'held_keys') == 1
+  end
+  local due = has_held and redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', now_ms, 'LIMIT', 0, 100) or {}
+  if #due > 0 then
+    allow_when_full()
+    local at = turn_now()
+    for _, name in ipairs(due) do
+      enter_turns(name, at)
+    end
+  end
+  return more, has_held
+end
+
+-- Takes jobs of keys in turn. weights are those of fetch.lua.
+local function turns_of(weights)
+  local at = turn_now()
+  local function weight(name)
+    local _, last = string.find(weights, '\n' .. name .. '=', 1, true)
+    return last and tonumber(string.match(weights, '^[^\n]+', last + 1)) or 1
+  end
+  local function pop(n)
+    local ids, places = {}, {}
+    while #ids < n do
+      local first = redis.call('ZRANGE', ours .. 'turns', 0, 0, 'WITHSCORES')
+      local name = first[1]
+      if not name then
+        break
+      end
+      local job = redis.call('ZPOPMIN', held_of(name))
+      if job[1] then
+        at = tonumber(first[2])
+        ids[#ids + 1] = job[1]
+        places[#places + 1] = tonumber(job[2])
+        redis.call('ZADD', ours .. 'turns', string.format('%.17g', at + 1 / weight(name)), name)
+      end
+      forget_key_if_empty(name)
+    end
+    if #ids > 0 then
+      redis.call('ZREM', ours .. 'held', unpack(ids))
+    end
+    return ids, places
+  end
+  -- Each job was taken for one of cost 1.
+  local function charge(name, msg)
+    local cost = string.find(msg, '\10\4cost\18', 1, true) and tonumber(string.match(msg, '\10\4cost\18.(%d+)') or '') or 1
+    if cost > 1 then
+      if redis.call('ZSCORE', ours .. 'turns', name) then
+        redis.call('ZINCRBY', ours .. 'turns', string.format('%.17g', (cost - 1) / weight(name)), name)
+      else
+        redis.call('ZADD', ours .. 'turns_owed', string.format('%.17g', at + cost / weight(name)), name)
+      end
+    end
+  end
+  local function finish()
+    if redis.call('EXISTS', ours .. 'turns') == 0 then
+      redis.call('DEL', ours .. 'turn', ours .. 'turns_owed')
+      return
+    end
+    redis.call('SET', ours .. 'turn', string.format('%.17g', at))
+    redis.call('ZREMRANGEBYSCORE', ours .. 'turns_owed', '-inf', string.format('%.17g', at))
+  end
+  return { pop = pop, charge = charge, finish = finish }
 end

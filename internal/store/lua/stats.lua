@@ -79,6 +79,20 @@ until found or #ids < 100
 local due = redis.call('ZRANGEBYSCORE', ours .. 'due', '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 1)
 older(tonumber(due[2] or ''), due[1])
 out[12] = oldest and (head or out[1] == 0) and int(oldest) or ''
+-- Of the held jobs those are ready whose keys take turns. Beyond a thousand keys of either kind they are
+-- taken to hold as many jobs as the others.
+if out[11] > 0 and redis.call('EXISTS', ours .. 'turns') == 1 then
+  local of_turns, n = redis.call('ZCARD', ours .. 'turns'), 0
+  local others = redis.call('ZCARD', ours .. 'held_keys') - of_turns
+  local names = of_turns <= others and redis.call('ZRANGE', ours .. 'turns', 0, 999)
+    or others > 0 and redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', '(+inf', 'LIMIT', 0, 1000) or {}
+  for _, name in ipairs(names) do
+    n = n + redis.call('ZCARD', ours .. 'held:' .. name)
+  end
+  n = #names > 0 and math.floor(n / #names * math.min(of_turns, others)) or 0
+  n = math.min(out[11], of_turns <= others and n or out[11] - n)
+  out[1], out[11] = out[1] + n, out[11] - n
+end
 out[13] = redis.call('GET', asynq .. 'paused') or ''
 out[14] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(recent_ms)), '+inf')
 out[15] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', now_ms)

@@ -89,15 +89,24 @@ function checks.batches(name)
   return redis.call('EXISTS', ours .. 'batch:' .. name) == 0 and 'batch_empty'
 end
 
-function checks.held_keys(name)
-  return redis.call('EXISTS', held_of(name)) == 0 and 'key_empty'
+function checks.held_keys(name, at)
+  if redis.call('EXISTS', held_of(name)) == 0 then
+    return 'key_empty'
+  elseif at == math.huge and not redis.call('ZSCORE', ours .. 'turns', name) then
+    return 'key_unlisted', function() enter_turns(name, turn_now()) end
+  end
+end
+
+-- Keys that take turns: they hold jobs, and their breakers do not.
+function checks.turns(name)
+  return tonumber(redis.call('ZSCORE', ours .. 'held_keys', name) or '') ~= math.huge and 'key_empty'
 end
 
 -- Jobs of one batch, and the held jobs of one key. Its name is listed, as long as it has jobs.
 local function of_name(field, state)
   return function(id)
     local f = redis.call('HMGET', task(id), 'state', field)
-    if not f[1] or state and f[1] ~= state or f[2] ~= of then
+    if not f[1] or state and f[1] ~= state or (f[2] or '') ~= of then
       return stale(f[1])
     end
   end
@@ -124,9 +133,16 @@ local list = names[check]
 if list and good and not redis.call('ZSCORE', ours .. list[1], of) then
   report(list[2], of)
   if not dry then
-    redis.call('ZADD', ours .. list[1], check == 'batch' and redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2] or now_ms, of)
+    if of == '' then
+      enter_turns(of, turn_now())
+    else
+      redis.call('ZADD', ours .. list[1], check == 'batch' and redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2] or now_ms, of)
+    end
   end
 elseif list and not dry and redis.call('EXISTS', set) == 0 then
   redis.call('ZREM', ours .. list[1], of)
+  if check == 'held' then
+    redis.call('ZREM', ours .. 'turns', of)
+  end
 end
 return { r[1], #r[2] / width, found }

@@ -10,9 +10,9 @@ local known = tonumber(known_since)
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
   expired = ours, paused = ours, waiting = ours }
 
--- A held job is among all of them, and among those of its key.
+-- A held job is among all of them, and among those of its key, '' without one.
 local function held_well(id, name)
-  return name and redis.call('ZSCORE', ours .. 'held', id) and redis.call('ZSCORE', held_of(name), id)
+  return redis.call('ZSCORE', ours .. 'held', id) and redis.call('ZSCORE', held_of(name or ''), id)
 end
 
 local function hold_again(id, key, name, since)
