@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
@@ -84,7 +86,8 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	scores := make([]*redis.FloatCmd, len(held))
 	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, j := range held {
-			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(c.ns.Queue(j.Destination, store.Priority(j.Priority))), j.Key)
+			key := strings.TrimPrefix(store.Reason(j.ReasonCode).About(), j.Destination+"/")
+			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(c.ns.Queue(j.Destination, store.Priority(j.Priority))), key)
 		}
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
@@ -92,6 +95,10 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	}
 	now := c.now()
 	for i, j := range held {
+		if math.IsInf(scores[i].Val(), 1) {
+			j.because(store.ReasonOf(store.ReasonTurn, store.Reason(j.ReasonCode).About()))
+			continue
+		}
 		if at := time.UnixMilli(int64(scores[i].Val())).UTC(); at.After(now) {
 			j.AvailableAt = at
 		}

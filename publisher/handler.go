@@ -99,13 +99,13 @@ type settings struct {
 	// refusedAlone is how often a job may be refused alone; 0: without a limit.
 	refusedAlone int
 	// unfair: keys take no turns. weights of keys, where they do.
-	unfair  bool
-	weights map[string]float64
-	keyBy        func(*jobs.Job) (string, error) // nil: the job's key
-	alike        map[string]string
-	shortProbe   bool
-	alsoServes   []string
-	reserve      map[jobs.Priority]int
+	unfair     bool
+	weights    map[string]float64
+	keyBy      func(*jobs.Job) (string, error) // nil: the job's key
+	alike      map[string]string
+	shortProbe bool
+	alsoServes []string
+	reserve    map[jobs.Priority]int
 }
 
 // HandleOption changes how a destination is served.

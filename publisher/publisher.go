@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -206,6 +207,11 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	}
 	if s.refusedAlone < 0 {
 		errs = append(errs, fmt.Errorf("the most refusals of one job must not be negative, are %d", s.refusedAlone))
+	}
+	for key, weight := range s.weights {
+		if !jobs.ValidName(key) || !(weight > 0 && weight <= math.MaxInt32) {
+			errs = append(errs, fmt.Errorf("the weight %v of key %.80q must be above 0, and the key valid", weight, key))
+		}
 	}
 	if s.concurrency < 1 {
 		errs = append(errs, fmt.Errorf("concurrency must be at least 1, is %d", s.concurrency))

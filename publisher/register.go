@@ -176,6 +176,7 @@ func (s settings) compared() map[string]string {
 		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s if not set
 		"learn":           fmt.Sprint(!b.NoLearning),
 		"retry":           fmt.Sprint(s.retry),
+		"turns":           fmt.Sprint(!s.unfair, s.weights),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
 		"also serves":     fmt.Sprint(s.alsoServes),
 		"reserve":         fmt.Sprint(s.reserve),

@@ -339,6 +339,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.MaxRefusedAlone(d.MaxRefusedAlone),
 			publisher.Reserve(d.Reserve),
 			publisher.Retry(d.Retry),
+			publisher.Turns(d.Fair, d.Weights),
 			publisher.Breaker(breakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
 			publisher.AlsoServes(d.AlsoServes...),

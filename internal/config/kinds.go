@@ -102,6 +102,7 @@ var byType = map[reflect.Type]kind{
 		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Names), ",") },
 	},
 	reflect.TypeFor[jobs.RetryPolicy](): {read: readRetry, takes: "use max=3,initial=5s and the like, or none", print: printRetry},
+	reflect.TypeFor[Weights]():          {read: readWeights, takes: "use acme=3,guest=0.5", print: printWeights},
 	reflect.TypeFor[breaker.Rates]():    {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
 	reflect.TypeFor[Reserve]():          {read: readReserve, takes: "use parts of less than 100% together, such as high=20%,default=10%", print: printReserve},
 	reflect.TypeFor[Burst](): {read: readBurst, takes: "use off or failed jobs in a time from 1s to 24h, such as 50/5m", print: func(v reflect.Value) string {

@@ -181,6 +181,12 @@ type Destination struct {
 	// KEY_RATE and KEY_CONCURRENCY, such as request.path. Its token stays that of its key. See
 	// docs/limits.md.
 	KeyBy string `form:"key expression" env:"KEY_BY" example:"request.path"`
+	// Keys of one priority take turns where calls are scarce: a limit refuses some, or the API is
+	// slow. false: first in, first out.
+	Fair bool `env:"FAIR" envDefault:"true"`
+	// Weights of keys that take turns, from 0.01 to 1000; others have 1. A key of weight 3 has three
+	// calls for one of another. By KEY_BY they are of its keys.
+	Weights Weights `env:"WEIGHTS" example:"acme=3,guest=0.5"`
 	// Retry policy of jobs that have none: max=3,initial=5s,multiplier=2,max-delay=5m,on=timeout+failure,
 	// each but max with these defaults; or none: one call, because a call whose response was lost may have
 	// had its effect. The preset's, else none. See docs/concepts.md.

@@ -26,9 +26,16 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		return nil
 	}
 	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
-	if Held(job) {
+	if Held(job) || inTurn(job) {
 		_, key := holder(job)
 		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, key), job.ID).Result()
+		if err == nil && w.Reason == Turn {
+			keys, err := e.rdb.ZRank(ctx, store.TurnsKey(queue), key).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return fmt.Errorf("explain: %w", err)
+			}
+			w.Text += "; " + keysBefore(keys)
+		}
 		switch {
 		case errors.Is(err, redis.Nil):
 			return nil
@@ -120,6 +127,17 @@ func (w *Waiting) ahead() int {
 	return *w.Ahead
 }
 
+// keysBefore words how many keys have their turn before a job's.
+func keysBefore(n int64) string {
+	switch n {
+	case 0:
+		return "its key is the next"
+	case 1:
+		return "1 key is before its own"
+	}
+	return fmt.Sprintf("%d keys are before its own", n)
+}
+
 // placeOfDeferred is Place for a job that a breaker deferred. When the breaker closes,
 // these go behind the jobs in the queue, in the order in which they are due.
 func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
@@ -157,6 +175,10 @@ func (w *Waiting) place() string {
 // addPlace adds its place in the queue to the text.
 func (w *Waiting) addPlace() {
 	switch w.Reason {
+	case Turn:
+		if *w.Ahead > 0 {
+			w.Text += "; " + w.place() + " in its own"
+		}
 	case BreakerOpen, BreakerTripped, BreakerProbing:
 		w.Text += "; " + w.place()
 	case Queued:

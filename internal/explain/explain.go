@@ -41,6 +41,8 @@ const (
 	NoWorker = "no_worker"
 	// Queued: it is due and waits for its turn.
 	Queued = "queued"
+	// Turn: it is due, calls are scarce, and it is another key's turn.
+	Turn = "turn"
 	// ByRate: it is due and waits for its turn by the declared limit of the destination or of its key.
 	ByRate = "rate"
 	// ByConcurrency: it is due and waits for a slot: as many calls as may be are in flight.
@@ -58,7 +60,7 @@ const (
 // Waiting is why a job does not run now, or, by its status, only seems to.
 type Waiting struct {
 	// Reason is one of the constants of this package.
-	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
+	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,turn,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
 	// Text contains text of operators and APIs: the caller removes control characters before printing it.
 	Text string `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	// Until is on Redis's clock.

@@ -56,6 +56,8 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
 	case w == nil && f.unreached != nil:
 		return &Waiting{Reason: Unreachable, Text: f.noConnection(j.Destination)}
+	case w == nil && inTurn(j):
+		return &Waiting{Reason: Turn, Text: j.Reason + ": calls of " + j.Destination + " are scarce, and keys take turns"}
 	case w == nil && ConcurrencyHolds(f.breaker):
 		return &Waiting{Reason: ByConcurrency, Text: InFlight(f.breaker) + "; it waits for a slot"}
 	case w == nil && RateHolds(forCost(f.breaker, j.Cost), f.now):
@@ -239,6 +241,9 @@ func dueAt(j *jobs.Job) time.Time {
 func Held(j *jobs.Job) bool {
 	return store.Reason(j.ReasonCode).Code() == store.ReasonHeld
 }
+
+// inTurn reports whether the job's key takes turns with others.
+func inTurn(j *jobs.Job) bool { return store.Reason(j.ReasonCode).Code() == store.ReasonTurn }
 
 // deferredByBreaker reports whether the destination's breaker deferred the job.
 func deferredByBreaker(j *jobs.Job) bool {

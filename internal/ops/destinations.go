@@ -158,7 +158,7 @@ func (s *System) ForgetDestination(ctx context.Context, name string, why Why) (o
 		err = s.breakers().Forget(ctx, s.rdb, name)
 	}
 	if !jobs.Refused(err) && !errors.Is(err, jobs.ErrInUse) {
-		s.acted(ctx, "forget destination", name, err, why.Reason)
+		s.acted(ctx, "forget destination", name, err, why)
 	}
 	return out, err
 }

@@ -13,6 +13,7 @@ const (
 	ReasonCredentials    = "credentials"     // <destination>: its call was refused with credentials that were renewed meanwhile
 	ReasonExpiring       = "expiring"        // it expired between fetch and start
 	ReasonHeld           = "held"            // <breaker>: the breaker of its key holds it
+	ReasonTurn           = "turn"            // <destination>/<key>: other keys have their turn; the key is "" for jobs without one
 	ReasonPaused         = "paused"          // an operator has paused it
 	ReasonParentsUnread  = "parents_unread"  // the outputs of its parents could not be read
 	ReasonAnswer         = "answer"          // <rule and its reason>: the API's answer rescheduled it

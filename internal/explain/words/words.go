@@ -24,6 +24,8 @@ func Reason(r store.Reason) string {
 		return "expired before it was started"
 	case store.ReasonHeld:
 		return "breaker " + about + " lets nothing through"
+	case store.ReasonTurn:
+		return "waiting for the turn of " + OfKey(about)
 	case store.ReasonParentsUnread:
 		return "the outputs of its parents could not be read"
 	case store.ReasonAnswer:
@@ -56,6 +58,14 @@ func Reason(r store.Reason) string {
 		return "its worker died; it runs again"
 	}
 	return string(r)
+}
+
+// OfKey names the jobs of a breaker's key: "key acme", or those without one.
+func OfKey(breaker string) string {
+	if _, key, _ := strings.Cut(breaker, "/"); key != "" {
+		return "key " + key
+	}
+	return "jobs without a key"
 }
 
 // RefusedAlone says that an API refused a job so often, and accepted that many other calls.
