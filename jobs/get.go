@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -95,7 +94,7 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	}
 	now := c.now()
 	for i, j := range held {
-		if math.IsInf(scores[i].Val(), 1) {
+		if scores[i].Val() == store.InTurns {
 			j.because(store.ReasonOf(store.ReasonTurn, store.Reason(j.ReasonCode).About()))
 			continue
 		}

@@ -15,7 +15,7 @@ const (
 	// paceOver is the time over which calls are counted for that, at least.
 	paceOver = 500 * time.Millisecond
 	// sortsAtOnce bounds the sorting of a queue before a fetch: this many scripts.
-	sortsAtOnce = 5
+	sortsAtOnce = 10
 )
 
 // pace measures how fast jobs are fetched while others wait for a slot.

@@ -165,7 +165,7 @@ func HeldKey(queue string) string { return ParkedKey(queue, StateHeld) }
 func HeldJobsKey(queue, key string) string { return ours(queue, "held:"+key) }
 
 // HeldIndexKey is the ZSET of the keys that have held jobs: key → unix milliseconds from
-// which on a worker may ask for it again; +inf for keys of TurnsKey.
+// which on a worker may ask for it again; InTurns for keys of TurnsKey.
 func HeldIndexKey(queue string) string { return ours(queue, "held_keys") }
 
 // TurnsKey is the ZSET of the keys that take turns, "" for jobs without one, by the virtual time of their
@@ -174,6 +174,9 @@ func TurnsKey(queue string) string { return ours(queue, "turns") }
 
 // KeyedKey exists if a job with a key has been enqueued.
 func KeyedKey(queue string) string { return ours(queue, "keyed") }
+
+// InTurns is in HeldIndexKey for keys that take turns; later than each time.
+const InTurns = 9e15 // as in prelude.lua and stats.lua
 
 // DueKey is the ZSET of the ids in Scheduled and Retry by when they are due, unix
 // milliseconds.

@@ -17,7 +17,7 @@ var sortScript = script("sort")
 
 // Bounds of one call of Sort.
 const (
-	sortAtOnce = 500
+	sortAtOnce = 250
 	rekeyed    = 50 // jobs that are read for their keys
 )
 

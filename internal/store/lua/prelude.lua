@@ -150,9 +150,11 @@ local function forget_key_if_empty(name)
 end
 
 -- Where calls are scarce, keys take turns: all of their jobs are held, those without a key under the
--- name ''. `turns` has each key by the virtual time of its next job, and `held_keys` has it at +inf:
--- no worker waits for it. A job takes its cost, divided by the weight of its key; `turn` is the
+-- name ''. `turns` has each key by the virtual time of its next job, and `held_keys` has it at
+-- in_turns: no worker waits for it. A job takes its cost, divided by the weight of its key; `turn` is the
 -- time of the job served last. `turns_owed` has keys without jobs whose last one took more than 1.
+local in_turns = '9000000000000000'
+
 local function turn_now()
   return tonumber(redis.call('GET', ours .. 'turn') or '') or 0
 end
@@ -160,7 +162,7 @@ end
 -- Puts a key behind one job of each key that has its turn.
 local function enter_turns(name, at)
   local owed = tonumber(redis.call('ZSCORE', ours .. 'turns_owed', name) or '') or 0
-  redis.call('ZADD', ours .. 'held_keys', '+inf', name)
+  redis.call('ZADD', ours .. 'held_keys', in_turns, name)
   redis.call('ZADD', ours .. 'turns', string.format('%.17g', math.max(at + 1, owed)), name)
   if owed > 0 then
     redis.call('ZREM', ours .. 'turns_owed', name)
@@ -185,7 +187,7 @@ local function due_held_keys(served)
     redis.call('ZADD', ours .. 'held_keys', 'XX', 'GT', exactly, served)
   end
   local due = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', exactly, 'LIMIT', 0, 10)
-  local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '(' .. in_turns, 'WITHSCORES', 'LIMIT', 0, 1)
   return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', count_turns(), unpack(due) }
 end
 
@@ -201,7 +203,7 @@ end
 
 -- Makes held keys due that are not, the latest first. Returns how many, a thousand at most.
 local function make_held_keys_due()
-  local latest, n = redis.call('ZREVRANGEBYSCORE', ours .. 'held_keys', '(+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1000), 0
+  local latest, n = redis.call('ZREVRANGEBYSCORE', ours .. 'held_keys', '(' .. in_turns, '-inf', 'WITHSCORES', 'LIMIT', 0, 1000), 0
   for i = 1, #latest, 2 do
     if tonumber(latest[i + 1]) <= now then
       break
@@ -294,10 +296,10 @@ local function to_front(id, key)
       redis.call('HSET', key, 'key', name, 'job_key', f[1] or '')
     end
     hold(id, key, name, tonumber(place))
-    if tonumber(at or 'inf') == math.huge then
+    if tonumber(at or in_turns) == tonumber(in_turns) then
       redis.call('ZREM', ours .. 'turns_owed', name)
-      redis.call('ZADD', ours .. 'held_keys', '+inf', name)
-      redis.call('ZADD', ours .. 'turns', 'LT', string.format('%.17g', turn_now() - 1), name)
+      redis.call('ZADD', ours .. 'held_keys', in_turns, name)
+      redis.call('ZADD', ours .. 'turns', string.format('%.17g', turn_now() - 1), name)
     end
   else
     if redis.call('RPUSH', asynq .. 'pending', id) == 1 then

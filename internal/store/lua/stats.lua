@@ -85,7 +85,7 @@ if out[11] > 0 and redis.call('EXISTS', ours .. 'turns') == 1 then
   local of_turns, n = redis.call('ZCARD', ours .. 'turns'), 0
   local others = redis.call('ZCARD', ours .. 'held_keys') - of_turns
   local names = of_turns <= others and redis.call('ZRANGE', ours .. 'turns', 0, 999)
-    or others > 0 and redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', '(+inf', 'LIMIT', 0, 1000) or {}
+    or others > 0 and redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', '(9000000000000000', 'LIMIT', 0, 1000) or {}
   for _, name in ipairs(names) do
     n = n + redis.call('ZCARD', ours .. 'held:' .. name)
   end

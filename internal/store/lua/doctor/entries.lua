@@ -92,14 +92,14 @@ end
 function checks.held_keys(name, at)
   if redis.call('EXISTS', held_of(name)) == 0 then
     return 'key_empty'
-  elseif at == math.huge and not redis.call('ZSCORE', ours .. 'turns', name) then
+  elseif at == tonumber(in_turns) and not redis.call('ZSCORE', ours .. 'turns', name) then
     return 'key_unlisted', function() enter_turns(name, turn_now()) end
   end
 end
 
 -- Keys that take turns: they hold jobs, and their breakers do not.
 function checks.turns(name)
-  return tonumber(redis.call('ZSCORE', ours .. 'held_keys', name) or '') ~= math.huge and 'key_empty'
+  return tonumber(redis.call('ZSCORE', ours .. 'held_keys', name) or '') ~= tonumber(in_turns) and 'key_empty'
 end
 
 -- Jobs of one batch, and the held jobs of one key. Its name is listed, as long as it has jobs.
