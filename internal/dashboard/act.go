@@ -300,7 +300,7 @@ func (d *Dashboard) limitAct(r *http.Request, name, what string) (act, error) {
 	a.ask = func(context.Context) (question, error) {
 		return question{
 			Title: "Set the limit of " + name + " to " + rate + "?", Submit: "Set the limit", AskReason: true,
-			Fields: [][2]string{{"action", "limit"}, {"rate", rate}, {"for", value}}, Lead: upper(span) + ".",
+			Fields: [][2]string{{"action", "limit"}, {"rate", rate}, {"for", value}}, Lead: ops.Upper(span) + ".",
 			Points: []string{"It stands above the configured rate, and survives restarts. Workers take it up within 2 seconds."},
 		}, nil
 	}
