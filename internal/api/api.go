@@ -80,6 +80,7 @@ type api struct {
 	log       *slog.Logger
 	bodies    *room
 	lists     *room
+	waiters   *room
 	cache     *ops.Cache
 
 	mux      *http.ServeMux
@@ -98,7 +99,7 @@ func New(o Options) http.Handler {
 func build(o Options) *api {
 	a := &api{
 		client: o.Client, limits: o.Limits, events: o.Events, permits: o.Permits, heartbeat: o.Heartbeat, log: o.Logger,
-		bodies: newRoom(mostBodyBytes), lists: newRoom(mostListBytes), mux: http.NewServeMux(), cache: o.Cache,
+		bodies: newRoom(mostBodyBytes), lists: newRoom(mostListBytes), waiters: newRoom(mostWaiters), mux: http.NewServeMux(), cache: o.Cache,
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144
@@ -116,6 +117,7 @@ func build(o Options) *api {
 	a.huma = humago.New(a.mux, humaConfig())
 	a.enqueueOperations()
 	a.jobOperations()
+	a.batchJobsOperation()
 	a.actOperations()
 	a.breakerOperations()
 	a.destinationOperations()

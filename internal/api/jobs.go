@@ -18,6 +18,18 @@ type JobOnly struct {
 	ID string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" patternDescription:"1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit" doc:"The job's id." example:"post-7"`
 }
 
+// jobInput names a job, and how long to wait for its end.
+type jobInput struct {
+	JobOnly
+	WaitOnly
+}
+
+// batchInput names a batch, and how long to wait for its end.
+type batchInput struct {
+	BatchOnly
+	WaitOnly
+}
+
 // listInput are the filters of a list.
 type listInput struct {
 	Status      []string `query:"status,explode" doc:"Only jobs in this status: waiting, pending, running, retry_pending, paused, completed, failed, cancelled or expired. Several may be given, each by itself or separated by commas." example:"[\"failed\",\"cancelled\"]"`
@@ -32,18 +44,24 @@ type listInput struct {
 	Cursor      string   `query:"cursor" maxLength:"24576" doc:"Field next of the page before; leave it out for the first one." example:""`
 }
 
-// batchOnly names a batch by its path.
-type batchOnly struct {
+// BatchOnly names a batch by its path.
+type BatchOnly struct {
 	Batch string `path:"batch" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" patternDescription:"1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit" doc:"Name of the batch." example:"monday"`
 }
 
 // jobOperations are the operations that read jobs.
 func (a *api) jobOperations() {
 	register[Job](a, operation{
-		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",
+		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout,
 		summary:     "Get a job",
-		description: "The job as it stands, with the reason why it waits. Payload, query, headers, response and output are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
-	}, func(ctx context.Context, in *JobOnly) (any, error) {
+		description: "The job as it stands, with the reason why it waits; with `wait` once it has ended, or that time is over. Payload, query, headers, response and output are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
+	}, func(ctx context.Context, in *jobInput) (any, error) {
+		if err := a.waitFor(ctx, in.Wait, func(ctx context.Context, d time.Duration) error {
+			_, err := a.awaitJob(ctx, in.ID, d)
+			return err
+		}); err != nil {
+			return nil, err
+		}
 		job, err := a.ops.Job(ctx, in.ID)
 		if err != nil {
 			return nil, err
@@ -61,13 +79,19 @@ func (a *api) jobOperations() {
 		description: "What happened to the job, the oldest first: its creation and the last 99 versions.",
 	}, func(ctx context.Context, in *JobOnly) (any, error) { return a.ops.History(ctx, in.ID) })
 	register[Batch](a, operation{
-		method: http.MethodGet, path: "/v1/batches/{batch}", id: "get-batch", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",
+		method: http.MethodGet, path: "/v1/batches/{batch}", id: "get-batch", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout,
 		summary:     "Get a batch",
-		description: "Counts the jobs of a batch by status, as of `counted_at`. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.",
-	}, func(ctx context.Context, in *batchOnly) (any, error) {
+		description: "Counts the jobs of a batch by status, as of `counted_at`; with `wait` once all have ended, or that time is over. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.",
+	}, func(ctx context.Context, in *batchInput) (any, error) {
 		b, err := a.ops.Batch(ctx, in.Batch)
+		if err == nil && !b.Done {
+			err = a.waitFor(ctx, in.Wait, func(ctx context.Context, d time.Duration) (err error) {
+				b, err = a.awaitBatch(ctx, b, d)
+				return err
+			})
+		}
 		if isNotFound(err) {
-			return nil, newProblem(http.StatusNotFound, "no job of this batch is known: none was enqueued, or their retention has ended")
+			return nil, noBatch()
 		}
 		return b, err
 	})

@@ -47,8 +47,7 @@ func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I)
 			if leave := a.lists.enter(ctx.Context(), o.holds(r)); leave != nil {
 				defer leave()
 			} else {
-				p = newProblem(http.StatusServiceUnavailable, "too many lists are being read here at the moment; try again in a second")
-				p.retryAfter = 1
+				p = busyLists()
 			}
 		}
 		if p != nil {
@@ -73,6 +72,12 @@ func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I)
 		}
 		return &answer[D]{Body: shown[D]{out}}, nil
 	})
+}
+
+func busyLists() *Problem {
+	p := newProblem(http.StatusServiceUnavailable, "too many lists are being read here at the moment; try again in a second")
+	p.retryAfter = 1
+	return p
 }
 
 // describe returns the operation for the document.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -16,8 +17,9 @@ type batchCmds struct {
 }
 
 type batchGetCmd struct {
-	Name string `arg:"" name:"batch" help:"Name of the batch."`
-	Wait bool   `short:"w" help:"Wait until all jobs have ended; the exit status is 1 if any did not complete."`
+	Name    string `arg:"" name:"batch" help:"Name of the batch."`
+	Wait    bool   `short:"w" help:"Wait until all jobs have ended; the exit status is 1 if any did not complete."`
+	Timeout string `placeholder:"5m" help:"With --wait: how long at most; for ever unless given. The exit status is 1 then."`
 	outputFlag
 }
 
@@ -34,7 +36,20 @@ func (c *batchGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if err := checkBatch(c.Name); err != nil {
 		return err
 	}
-	b, err := c.read(ctx, p, s)
+	longest, err := longestWait(c.Timeout, c.Wait)
+	if err != nil {
+		return err
+	}
+	waiting := ctx
+	if longest > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, longest)
+		defer cancel()
+	}
+	b, err := c.read(waiting, p, s)
+	if b != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("batch %s has not ended after %s: %d of %d jobs have; they go on without this command", c.Name, explain.Duration(longest), endedOf(b), b.Total)
+	}
 	if errors.Is(err, jobs.ErrNotFound) {
 		return &notFoundError{fmt.Sprintf("no job of a batch %q is known; none was enqueued, or their retention has ended", c.Name)}
 	}

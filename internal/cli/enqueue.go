@@ -215,7 +215,7 @@ func fileError(err error) error {
 
 // Validate checks flags that do not go together.
 func (c *enqueueCmd) Validate() (err error) {
-	if c.patience, err = c.longest(); err != nil || c.File == "" {
+	if c.patience, err = longestWait(c.Timeout, c.Wait); err != nil || c.File == "" {
 		return err
 	}
 	alone := enqueueCmd{File: c.File, Destination: c.Destination, Batch: c.Batch, Retry: c.Retry, Payload: "{}", outputFlag: c.outputFlag}

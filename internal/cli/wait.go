@@ -13,18 +13,18 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// longest is how long --wait waits; 0: for ever.
-func (c *enqueueCmd) longest() (time.Duration, error) {
-	if c.Timeout == "" {
+// longestWait reads --timeout, which goes with --wait; 0: for ever.
+func longestWait(timeout string, wait bool) (time.Duration, error) {
+	if timeout == "" {
 		return 0, nil
 	}
-	d, err := config.ParseDuration(c.Timeout)
+	d, err := config.ParseDuration(timeout)
 	switch {
 	case err != nil:
 		return 0, inputErrorf("--timeout: %w", err)
 	case d <= 0:
 		return 0, inputErrorf("--timeout must be positive")
-	case !c.Wait:
+	case !wait:
 		return 0, inputErrorf("--timeout goes with --wait")
 	}
 	return d, nil

@@ -44,6 +44,8 @@ type Event struct {
 	// Data is a JSON object; of a gap {"of":["breaker","destination"]}, with "job" if job
 	// events may be missing too.
 	Data json.RawMessage
+
+	job, batch string // of a job event
 }
 
 // Errors of Subscribe.
@@ -95,6 +97,7 @@ type Hub struct {
 	mu          sync.Mutex
 	closed      bool
 	subscribers map[*Subscription]bool
+	waiters     map[Awaited]map[chan struct{}]bool
 	pumps       sync.WaitGroup
 	recent      []Event       // oldest first
 	first       uint64        // number of the first of recent
@@ -118,7 +121,7 @@ func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	}
 	return &Hub{
 		rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, o: o, wake: make(chan struct{}, 1), pages: make(chan struct{}, catchingUp),
-		subscribers: map[*Subscription]bool{}, more: make(chan struct{}),
+		subscribers: map[*Subscription]bool{}, waiters: map[Awaited]map[chan struct{}]bool{}, more: make(chan struct{}),
 	}
 }
 
@@ -202,7 +205,7 @@ func (h *Hub) poll(ctx context.Context) {
 			n.resync()
 			continue
 		}
-		if !n.wait(ctx, began, pause, err == nil) || h.idle() {
+		if !n.wait(ctx, began, pause, h.pace(), err == nil) || h.idle() {
 			return
 		}
 	}
@@ -212,7 +215,7 @@ func (h *Hub) poll(ctx context.Context) {
 func (h *Hub) idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.subscribers) > 0 || h.ready != nil && time.Since(h.left) < h.o.Linger {
+	if len(h.subscribers)+len(h.waiters) > 0 || h.ready != nil && time.Since(h.left) < h.o.Linger {
 		return false
 	}
 	h.first += uint64(len(h.recent))
@@ -236,6 +239,7 @@ func (h *Hub) publish(events []Event, err error) {
 	if len(events) == 0 {
 		return
 	}
+	h.notify(events)
 	h.recent = append(h.recent, events...)
 	if over := len(h.recent) - buffered; over > 0 {
 		h.recent = append([]Event(nil), h.recent[over:]...)
@@ -298,6 +302,20 @@ func (h *Hub) add(ctx context.Context, s *Subscription) error {
 	}
 	h.subscribers[s] = true
 	h.pumps.Add(1)
+	err := h.polled(ctx)
+	defer h.mu.Unlock()
+	if err == nil {
+		s.next, s.last = h.end(), time.Now()
+		return nil
+	}
+	delete(h.subscribers, s)
+	h.pumps.Done()
+	return err
+}
+
+// polled wakes the hub and waits until it has polled once. The hub is locked before and after, and
+// not meanwhile.
+func (h *Hub) polled(ctx context.Context) (err error) {
 	if h.ready == nil {
 		h.ready = make(chan struct{})
 	}
@@ -307,25 +325,16 @@ func (h *Hub) add(ctx context.Context, s *Subscription) error {
 	default:
 	}
 	h.mu.Unlock()
-
+	defer h.mu.Lock()
 	ctx, cancel := context.WithTimeout(ctx, firstPoll)
 	defer cancel()
-	var err error
 	select {
 	case <-ready:
+		return nil
 	case <-ctx.Done():
 		err = fmt.Errorf("feed: subscribe: %w", ctx.Err())
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil {
-		s.next, s.last = h.end(), time.Now()
-		return nil
-	}
-	delete(h.subscribers, s)
-	h.pumps.Done()
-	if h.err != nil {
-		err = h.err
-	}
-	return err
+	return cmp.Or(h.err, err)
 }

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// pace is the shortest time between two reads of the same queues.
-	pace = 20 * time.Millisecond
+	// pace is the shortest time between two reads of the same queues, and waitedPace while there are
+	// waiters: callers wait that much longer for a response.
+	pace, waitedPace = 20 * time.Millisecond, 4 * time.Millisecond
 	// readFor is how long a queue is read after a message: until the next one may come.
 	readFor = store.EventsAnnounced + 2*pace
 )
@@ -81,7 +82,7 @@ func (n *news) take(now time.Time) (queues, names []string, all bool) {
 
 // wait waits until there is something to read, for pause at most; false if ctx has ended. Two
 // reads begin at least pace apart. Messages are waited for only if wakes is true.
-func (n *news) wait(ctx context.Context, began time.Time, pause time.Duration, wakes bool) bool {
+func (n *news) wait(ctx context.Context, began time.Time, pause, pace time.Duration, wakes bool) bool {
 	n.mu.Lock()
 	if len(n.queues) > 0 {
 		pause = min(pause, pace)
