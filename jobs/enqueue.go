@@ -230,7 +230,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	job := &Job{
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
 		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
-		Batch: s.Batch, After: unique(s.After), Cost: 1,
+		Batch: s.Batch, After: unique(s.After), Cost: 1, Gateway: s.Gateway,
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
 	if s.Retry != nil {
@@ -287,6 +287,9 @@ func headersOf(j *Job) (map[string]string, error) {
 	set(store.HeaderEncoding, string(j.Request.Encoding))
 	set(store.HeaderBatch, j.Batch)
 	set(store.HeaderOwner, j.Owner)
+	if j.Gateway {
+		set(store.HeaderGateway, "1")
+	}
 	if len(j.After) > 0 {
 		b, err := json.Marshal(j.After)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -182,7 +183,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	h := msg.Headers
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
-		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{},
+		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "",
 		Request: Request{
 			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),
 		},
@@ -281,6 +282,10 @@ func (j *Job) apply(f map[string]string) {
 	}
 	if _, ok := f[store.FieldResponseStatus]; ok {
 		j.Response = &Response{Status: number(store.FieldResponseStatus), Body: f[store.FieldResponseBody]}
+		if kind, body, cut, ok := store.ParseGatewayBody(j.Response.Body); ok {
+			j.Response.ContentType, j.Response.Raw, j.Response.Cut = kind, []byte(body), cut
+			j.Response.Body = text.Printable(body)
+		}
 	}
 }
 

@@ -128,6 +128,9 @@ type Job struct {
 	Duplicate bool `json:"duplicate"`
 	// Owner is the owner of a given id; see [Spec]. It is not printed.
 	Owner string `json:"-"`
+	// Gateway is true if the gateway of the HTTP API made the job: its Response is kept as it came. It is
+	// not printed.
+	Gateway bool `json:"-"`
 	// Trace is the trace context that the job was enqueued with, in the form of its
 	// propagation format, such as traceparent; nil without one. See WithTrace.
 	Trace map[string]string `json:"-"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -32,6 +33,9 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	// The header decides the outcome, even if the body breaks off.
 	redact := r.Redact
 	most := max(leastRead, h.o.ResponseBodyBytes)
+	if job.Gateway {
+		most = store.MostGatewayBody + 1
+	}
 	var incomplete error // why the body that was read is not the whole one
 	read := func() []byte {
 		most := most
@@ -57,6 +61,12 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 			body, redact = body[:most], r.RedactCut
 		}
 		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), h.o.ResponseBodyBytes)}
+		if job.Gateway {
+			raw := redact(string(body))
+			job.Response.ContentType = clean(resp.Header.Get("Content-Type"), maxContentType)
+			job.Response.Cut = incomplete != nil || len(raw) > store.MostGatewayBody
+			job.Response.Raw = []byte(raw[:min(len(raw), store.MostGatewayBody)])
+		}
 	}
 	rules := !decided && h.o.Rules != nil
 	var body []byte

@@ -113,6 +113,16 @@ func (h *HTTP) setHere(request *jobs.Request) string {
 	return ""
 }
 
+// withoutOwn returns the headers of a job of the gateway without those that this destination sets: clients
+// send headers of their own accord, such as a credential that is not the API's.
+func (h *HTTP) withoutOwn(r jobs.Request) map[string]string {
+	r.Headers = maps.Clone(r.Headers)
+	for name := h.setHere(&r); name != ""; name = h.setHere(&r) {
+		maps.DeleteFunc(r.Headers, func(other, _ string) bool { return http.CanonicalHeaderKey(other) == name })
+	}
+	return r.Headers
+}
+
 // sends reports whether a configured header is sent with a body of this encoding, which has a
 // Content-Type already, but for JSON.
 func (h *HTTP) sends(name string, e jobs.Encoding) bool {

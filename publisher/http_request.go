@@ -42,7 +42,10 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	if name := h.alreadySet(base, job.Request.Query); name != "" {
 		return nil, fmt.Errorf("request.query: %q is set by the destination and cannot be set by a job", name)
 	}
-	if name := h.setHere(&job.Request); name != "" {
+	headers := job.Request.Headers
+	if job.Gateway {
+		headers = h.withoutOwn(job.Request)
+	} else if name := h.setHere(&job.Request); name != "" {
 		return nil, fmt.Errorf("request.headers: %s is set by the destination and cannot be set by a job", name)
 	}
 	method := cmp.Or(job.Request.Method, h.o.Method)
@@ -54,6 +57,9 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 			return nil, err
 		}
 		body = bytes.NewReader(content)
+		if job.Gateway && len(content) == 0 {
+			contentType = ""
+		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target(base, job), body)
 	if err != nil {
@@ -68,7 +74,7 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 			req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 		}
 	}
-	for name, value := range job.Request.Headers {
+	for name, value := range headers {
 		req.Header.Set(name, value)
 	}
 	if err := h.authenticate(req, token); err != nil {

@@ -35,6 +35,9 @@ func (d *decider) outcome(e ending) store.Outcome {
 	e.event.Reason = row.reason
 	if answer := e.job.Response; answer != nil {
 		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, d.s.kept)}
+		if answer.Raw != nil {
+			o.Response.Body = store.GatewayBody(answer.ContentType, string(answer.Raw), answer.Cut)
+		}
 	}
 	if e.r.err != nil {
 		o.Error = clean(e.r.err.Error(), maxError)

@@ -8,6 +8,8 @@ const (
 	defaultKept = 4 << 10  // of a body, with the job
 	mostKept    = 1 << 20  // the same, if configured
 	maxError    = 1 << 10  // of an error
+
+	maxContentType = 200 // kept of a job of the gateway
 )
 
 // clean sanitizes text of external sources and cuts it to limit bytes.

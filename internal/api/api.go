@@ -123,6 +123,7 @@ func build(o Options) *api {
 	a.destinationOperations()
 	a.eventOperations()
 	a.permitOperations()
+	a.gatewayOperations()
 	a.document = document(a.huma)
 	a.mux.HandleFunc("GET /openapi.json", a.serveDocument)
 	a.docsOperations()
@@ -136,6 +137,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		h.Set("Cache-Control", "no-store")
+	}
+	if IsGateway(r) {
+		a.gateway(w, r)
+		return
 	}
 	// The mux would redirect to the clean path.
 	if clean := path.Clean(r.URL.Path); clean != r.URL.Path {

@@ -29,6 +29,7 @@ const (
 	tagDestinations = "Destinations"
 	tagEvents       = "Events"
 	tagPermits      = "Permits"
+	tagGateway      = "Gateway"
 )
 
 const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows their status, and operates breakers and destinations.
@@ -60,6 +61,7 @@ func humaConfig() huma.Config {
 		{Name: tagDestinations, Description: "Destinations, their workers and figures."},
 		{Name: tagEvents, Description: "Stream events as they happen."},
 		{Name: tagPermits, Description: "Call an API yourself, under the same breaker and limits."},
+		{Name: tagGateway, Description: "Publish requests as they are."},
 	}
 	return config
 }

@@ -136,6 +136,14 @@ type KnownJob struct {
 	Redacted    bool   `json:"redacted" doc:"True: the rest is left out because the token lacks the scope read." example:"true"`
 }
 
+// GatewayJob is the answer of the gateway to a request whose job has not ended.
+type GatewayJob struct {
+	ID          string `json:"id" doc:"The job's id." example:"0190a6c2-7d1e-7c52-8f0e-6a2f4b1f9d10"`
+	Destination string `json:"destination" doc:"The API that it is published to." example:"shop"`
+	Status      string `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands." example:"pending"`
+	Duplicate   bool   `json:"duplicate" doc:"True: a request with this Idempotency-Key had enqueued it." example:"false"`
+}
+
 // Enqueued is the answer to an enqueue of many.
 type Enqueued struct {
 	Accepted   int            `json:"accepted" doc:"How many were enqueued." example:"2"`

@@ -310,8 +310,17 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	}
 	mux.Handle("/", board)
 
+	gateway, routed := api.GatewayToken(guard.API(rest)), webserver.Routed(mux)
+	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if api.IsGateway(r) {
+			gateway.ServeHTTP(w, r)
+			return
+		}
+		routed.ServeHTTP(w, r)
+	})
+
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Served{Handler: webserver.Routed(mux), stop: cancel}
+	s := &Served{Handler: all, stop: cancel}
 	s.working.Go(func() { hub.Run(working) })
 	s.working.Go(func() { awaitRights(working, o.Redis, o.Client.Namespace(), o.Logger) })
 	return s, nil

@@ -231,6 +231,9 @@ var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`x-accel-.*|x-sendfile.*|x-middleware-.*|x-invoke-.*|x-next-.*|x-now-.*|x-matched-path|x-prerender-revalidate|x-waws-.*|x-site-deployment-id`,
 }, "|") + `)$`)
 
+// DeniedHeader reports whether a job must not set a header.
+func DeniedHeader(name string) bool { return deniedHeader(name) != "" }
+
 // deniedHeader returns the problem of a header that a job must not set, or "".
 func deniedHeader(name string) string {
 	plain := text.HeaderName(name)

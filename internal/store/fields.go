@@ -101,8 +101,9 @@ const (
 	HeaderCost           = "cost"  // if it is not 1
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
-	HeaderAfter          = "after" // JSON array
-	HeaderOwner          = "owner" // of the id, if it was given: the name of an API token
+	HeaderAfter          = "after"   // JSON array
+	HeaderOwner          = "owner"   // of the id, if it was given: the name of an API token
+	HeaderGateway        = "gateway" // "1": the gateway made the job; see GatewayBody
 )
 
 // OwnHeader reports whether a header of asynq's message is one of those above. The
@@ -110,7 +111,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderCost, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
+		HeaderMaxReschedules, HeaderCost, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderGateway:
 		return true
 	}
 	return false
