@@ -14,7 +14,7 @@ import (
 const (
 	// pace is the shortest time between two reads of the same queues, and waitedPace while there are
 	// waiters: callers wait that much longer for a response.
-	pace, waitedPace = 20 * time.Millisecond, 4 * time.Millisecond
+	pace, waitedPace = 20 * time.Millisecond, 3 * time.Millisecond
 	// readFor is how long a queue is read after a message: until the next one may come.
 	readFor = store.EventsAnnounced + 2*pace
 )

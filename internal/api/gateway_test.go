@@ -1,0 +1,243 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// upstream is an API behind the destination shop, and the worker that serves it.
+type upstream struct {
+	*bench
+	calls atomic.Int64
+	last  atomic.Pointer[arrived]
+	hold  chan struct{} // calls to /slow wait for it
+}
+
+// arrived is a request as it arrived.
+type arrived struct {
+	method, uri string
+	header      http.Header
+	body        string
+}
+
+func newUpstream(t *testing.T) *upstream {
+	t.Helper()
+	u := &upstream{bench: newBench(t), hold: make(chan struct{})}
+	api := httptest.NewServer(u)
+	t.Cleanup(api.Close)
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/base", AuthToken: "the-real-one", AuthHeader: "X-Api-Key", AuthScheme: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := publisher.New(u.rdb, publisher.Options{Logger: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Handle("shop", h); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return u
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	u.calls.Add(1)
+	u.last.Store(&arrived{r.Method, r.RequestURI, r.Header, string(body)})
+	switch r.URL.Path {
+	case "/base/slow":
+		<-u.hold
+	case "/base/binary":
+		w.Header().Set("Content-Type", "image/x")
+		_, _ = w.Write([]byte{0, 255, 10, 128})
+		return
+	case "/base/large":
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20+1))
+		return
+	case "/base/missing":
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":"the-real-one"}`)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(body)
+}
+
+// sent is what the API got of a request.
+func (u *upstream) sent(t *testing.T, method, path, body string, headers ...string) arrived {
+	t.Helper()
+	u.call(t, method, "/to/shop"+path, body, append(headers, "Prefer", "wait=60")...).ok(t, http.StatusCreated)
+	return *u.last.Load()
+}
+
+func TestGatewayPassesRequestsOn(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	got := u.sent(t, "POST", "/a%2Fb/c?x=1&y=%20", ` {"a": 1}`+"\n", "Content-Type", "application/json; charset=utf-8",
+		"X-Own", "1", "Connection", "X-Hop, close", "X-Hop", "1", "X-Forwarded-For", "1.2.3.4", "Cookie", "a=b", "Authorization", "Bearer tg_secret",
+		"X-Api-Key", "tg_secret", "X-Copy", "tg_secret", "Tidegate-Key", "alice", "X-Http-Method-Override", "DELETE")
+	if got.method != "POST" || got.uri != "/base/a%2Fb/c?x=1&y=%20" || got.body != ` {"a": 1}`+"\n" || got.header.Get("Content-Type") != "application/json; charset=utf-8" || got.header.Get("X-Own") != "1" {
+		t.Errorf("arrived %+v", got)
+	}
+	for _, name := range []string{"X-Hop", "X-Forwarded-For", "Cookie", "Authorization", "X-Copy", "Tidegate-Key", "Prefer", "X-Http-Method-Override"} {
+		if values := got.header.Values(name); values != nil {
+			t.Errorf("%s was passed on: %v", name, values)
+		}
+	}
+	if got.header.Get("X-Api-Key") != "the-real-one" {
+		t.Errorf("credential %v", got.header)
+	}
+	for kind, body := range map[string]string{
+		"application/x-www-form-urlencoded": "a=b&a=c%20d", "multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n",
+		"application/octet-stream": "\x00\xff\n", "application/json": `{"broken`,
+	} {
+		if got := u.sent(t, "PUT", "/x", body, "Content-Type", kind); got.body != body || got.header.Get("Content-Type") != kind || got.method != "PUT" {
+			t.Errorf("%s: arrived %+v", kind, got)
+		}
+	}
+	if got := u.sent(t, "DELETE", "/x/7", ""); got.body != "" || got.header.Values("Content-Type") != nil {
+		t.Errorf("without a body: %+v", got)
+	}
+	if got := u.sent(t, "GET", "", ""); got.uri != "/base" {
+		t.Errorf("without a path: %+v", got)
+	}
+}
+
+func TestGatewayAnswers(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	got := u.get(t, "/to/shop/binary", "Prefer", "wait=60").ok(t, http.StatusOK)
+	if got.body != "\x00\xff\n\x80" || got.header.Get("Content-Type") != "image/x" || got.header.Get("Tidegate-Attempts") != "1" || !strings.Contains(got.header.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("got %+v", got)
+	}
+	if job := decode[jobAnswer](t, u.get(t, "/v1/jobs/"+got.header.Get("Tidegate-Job")).ok(t, http.StatusOK)); job.Response.ContentType != "image/x" || strings.Contains(job.Response.Body, "\x00") {
+		t.Errorf("the job shows %+v", job.Response)
+	}
+	got = u.post(t, "/to/shop/missing", "{}", "Prefer", "respond-async, wait=60").ok(t, http.StatusNotFound)
+	if got.body != `{"error":"[redacted]"}` || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("got %+v", got)
+	}
+	got = u.get(t, "/to/shop/large", "Prefer", "wait=60").ok(t, http.StatusOK)
+	if len(got.body) != 1<<20 || got.header.Get("Tidegate-Truncated") != "1048576" {
+		t.Errorf("%d bytes, %v", len(got.body), got.header)
+	}
+	// A caller that does not wait, or not long enough, or is gone: the job goes on.
+	gone, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(gone, http.MethodPost, u.url+"/to/shop/slow", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Prefer": {"wait=60"}, "Idempotency-Key": {"gone"}}
+	calls := u.calls.Load()
+	left := make(chan error, 1)
+	go func() { _, err := web.Do(r); left <- err }() //nolint:bodyclose // there is none
+	redistest.Eventually(t, "it is called", func() bool { return u.calls.Load() > calls })
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("the caller did not leave")
+	}
+	got = u.post(t, "/to/shop/slow", "{}", "Idempotency-Key", "gone", "Content-Type", "", "Prefer", "wait=1").ok(t, http.StatusAccepted)
+	accepted := decode[GatewayJob](t, got)
+	if got.header.Get("Location") != "/v1/jobs/"+accepted.ID || !accepted.Duplicate || accepted.Status != "running" {
+		t.Errorf("got %+v", got)
+	}
+	close(u.hold)
+	if job := decode[jobAnswer](t, u.get(t, "/v1/jobs/"+accepted.ID+"?wait=1m").ok(t, http.StatusOK)); job.Status != jobs.Completed {
+		t.Errorf("job %+v", job)
+	}
+	// Again: the same response, and no other call.
+	calls = u.calls.Load()
+	u.post(t, "/to/shop/slow", "{}", "Idempotency-Key", "gone", "Content-Type", "", "Prefer", "wait=60").ok(t, http.StatusCreated)
+	u.post(t, "/to/shop/slow", "7", "Idempotency-Key", "gone").ok(t, http.StatusUnprocessableEntity)
+	if n := u.calls.Load() - calls; n != 0 {
+		t.Errorf("%d calls more", n)
+	}
+	u.post(t, "/to/shop/x", "7", "Idempotency-Key", "gone", "Name", "bob", "Prefer", "wait=60").ok(t, http.StatusCreated)
+}
+
+func TestGatewayRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	wait := []string{"Prefer", "wait=1"}
+	for _, c := range []struct {
+		method, path, body string
+		headers            []string
+		status             int
+		says               string
+	}{
+		{"GET", "/to/shop/x", "", nil, 400, "Prefer: wait=30"},
+		{"GET", "/to/shop/x", "body", wait, 400, "a body of GET"},
+		{"GET", "/to/shop/x", "", []string{"Prefer", "wait=soon"}, 400, "number of seconds"},
+		{"GET", "/to/shop/../v1/jobs", "", wait, 422, "must not contain . or .."},
+		{"POST", "/to/shop/%2e%2e/x", "{}", nil, 422, "must not contain . or .."},
+		{"POST", "/to/shop/..%2fx", "{}", nil, 422, "must not contain . or .."},
+		{"POST", "/to/shop/a%5cb", "{}", nil, 422, "backslash"},
+		{"POST", "/to/shop//evil.example/x", "{}", nil, 422, "exactly one slash"},
+		{"POST", "/to/none/x", "{}", nil, 404, "known are shop, stock"},
+		{"POST", "/to/", "{}", nil, 404, "/to/shop/orders"},
+		{"POST", "/to/http:%2F%2Fevil/x", "{}", nil, 404, "/to/shop/orders"},
+		{"TRACE", "/to/shop/x", "", nil, 422, "request.method"},
+		{"POST", "/to/shop/x", strings.Repeat("1", 262145), nil, 413, "262144"},
+		{"POST", "/to/shop/x", strings.Repeat("a", 262144), []string{"Content-Type", "text/plain"}, 413, "196608"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Kay", "a"}, 400, "is not known"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Cost", "a"}, 400, "whole number"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Priority", "urgent"}, 422, "job.priority"},
+		{"POST", "/to/shop/x", "{}", []string{"Idempotency-Key", strings.Repeat("k", 256)}, 400, "1 to 255"},
+		{"POST", "/to/shop/x", "{}", []string{"As", "read"}, 403, "scope"},
+		{"POST", "/to/shop/x", "{}", []string{"As", "nobody"}, 401, "token"},
+	} {
+		got := b.call(t, c.method, c.path, c.body, c.headers...)
+		if got.status != c.status || !strings.Contains(got.body, c.says) {
+			t.Errorf("%s %s: %d %s, want %d, %q", c.method, c.path, got.status, got.body, c.status, c.says)
+		}
+	}
+	if n := b.total(t); n != 0 {
+		t.Errorf("%d jobs", n)
+	}
+	got := b.post(t, "/to/stock/x?a=b", `{"a":1}`, "Tidegate-Key", "alice", "Tidegate-TTL", "1h", "Tidegate-Priority", "high", "Tidegate-Retry", "max=3",
+		"Tidegate-Batch", "monday", "Tidegate-Cost", "2", "As", "enqueue").ok(t, http.StatusAccepted)
+	job, err := b.client.Get(t.Context(), decode[GatewayJob](t, got).ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job.Key != "alice" || job.ExpiresAt == nil || job.Priority != jobs.PriorityHigh || job.Retry.MaxRetries != 3 || job.Batch != "monday" || job.Cost != 2 || !job.Gateway {
+		t.Errorf("job %+v", job)
+	}
+}
+
+// SDKs send the token in places of their own.
+func TestGatewayToken(t *testing.T) {
+	t.Parallel()
+	for _, header := range []http.Header{
+		{"Authorization": {"Bearer tg_x"}}, {"Authorization": {"token tg_x"}}, {"X-Api-Key": {"tg_x"}},
+	} {
+		r := &http.Request{Header: header, URL: &url.URL{Path: "/to/shop/x"}}
+		GatewayToken(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != "Bearer tg_x" || r.Header.Get("X-Api-Key") != "" {
+				b, _ := json.Marshal(r.Header)
+				t.Errorf("got %s", b)
+			}
+		})).ServeHTTP(nil, r)
+	}
+}
