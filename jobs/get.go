@@ -283,7 +283,7 @@ func (j *Job) apply(f map[string]string) {
 	if _, ok := f[store.FieldResponseStatus]; ok {
 		j.Response = &Response{Status: number(store.FieldResponseStatus), Body: f[store.FieldResponseBody]}
 		if kind, body, cut, ok := store.ParseGatewayBody(j.Response.Body); ok {
-			j.Response.ContentType, j.Response.Raw, j.Response.Cut = kind, []byte(body), cut
+			j.Response.ContentType, j.Response.Raw, j.Response.Cut = kind, body, cut
 			j.Response.Body = text.Printable(body)
 		}
 	}

@@ -65,7 +65,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 			raw := redact(string(body))
 			job.Response.ContentType = clean(resp.Header.Get("Content-Type"), maxContentType)
 			job.Response.Cut = incomplete != nil || len(raw) > store.MostGatewayBody
-			job.Response.Raw = []byte(raw[:min(len(raw), store.MostGatewayBody)])
+			job.Response.Raw = raw[:min(len(raw), store.MostGatewayBody)]
 		}
 	}
 	rules := !decided && h.o.Rules != nil

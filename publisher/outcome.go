@@ -35,8 +35,8 @@ func (d *decider) outcome(e ending) store.Outcome {
 	e.event.Reason = row.reason
 	if answer := e.job.Response; answer != nil {
 		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, d.s.kept)}
-		if answer.Raw != nil {
-			o.Response.Body = store.GatewayBody(answer.ContentType, string(answer.Raw), answer.Cut)
+		if answer.Raw != "" || answer.ContentType != "" {
+			o.Response.Body = store.GatewayBody(answer.ContentType, answer.Raw, answer.Cut)
 		}
 	}
 	if e.r.err != nil {

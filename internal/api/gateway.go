@@ -320,8 +320,8 @@ func writeResponse(w http.ResponseWriter, job *jobs.Job) *Problem {
 		return newProblem(http.StatusBadGateway, "the API did not respond: %s", job.LastError)
 	}
 	body, kind := answer.Raw, answer.ContentType
-	if body == nil { // of an earlier version, or no HTTP destination
-		body, kind = []byte(answer.Body), "text/plain; charset=utf-8"
+	if body == "" && kind == "" && answer.Body != "" { // of a handler in Go
+		body, kind = answer.Body, "text/plain; charset=utf-8"
 	}
 	if kind != "" {
 		h.Set("Content-Type", kind)
@@ -333,7 +333,7 @@ func writeResponse(w http.ResponseWriter, job *jobs.Job) *Problem {
 		h.Set("Tidegate-Truncated", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(answer.Status)
-	_, _ = w.Write(body)
+	_, _ = io.WriteString(w, body)
 	return nil
 }
 

@@ -27,7 +27,7 @@ type Response struct {
 	// ContentType, Raw and Cut are of a job of the gateway, which keeps the body as it came, up to 1 MiB;
 	// Cut: there is more, or it broke off.
 	ContentType string `json:"content_type,omitempty" doc:"Its Content-Type, of a job of the gateway." example:"application/json"`
-	Raw         []byte `json:"-"`
+	Raw         string `json:"-"`
 	Cut         bool   `json:"-"`
 }
 
