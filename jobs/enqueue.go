@@ -231,6 +231,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
 		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
 		Batch: s.Batch, After: unique(s.After), Cost: 1, Gateway: s.Gateway,
+		OnSuccess: s.OnSuccess, OnFailure: s.OnFailure,
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
 	if s.Retry != nil {
@@ -287,6 +288,8 @@ func headersOf(j *Job) (map[string]string, error) {
 	set(store.HeaderEncoding, string(j.Request.Encoding))
 	set(store.HeaderBatch, j.Batch)
 	set(store.HeaderOwner, j.Owner)
+	set(store.HeaderOnSuccess, j.OnSuccess)
+	set(store.HeaderOnFailure, j.OnFailure)
 	if j.Gateway {
 		set(store.HeaderGateway, "1")
 	}

@@ -184,6 +184,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
 		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "",
+		OnSuccess: h[store.HeaderOnSuccess], OnFailure: h[store.HeaderOnFailure],
 		Request: Request{
 			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),
 		},

@@ -72,6 +72,10 @@ type Job struct {
 	Request Request         `json:"request"`
 	Batch   string          `json:"batch"`
 	After   []string        `json:"after"`
+	// OnSuccess and OnFailure are the URLs of signed callbacks when this job has completed, or has ended
+	// otherwise. Their hosts are in CALLBACK_HOSTS.
+	OnSuccess string `json:"on_success,omitempty"`
+	OnFailure string `json:"on_failure,omitempty"`
 
 	// Attempt counts the retries made; 0 means that none was needed yet.
 	Attempt int `json:"attempt"`

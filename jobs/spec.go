@@ -35,6 +35,8 @@ type Spec struct {
 	Batch string
 	// After are the ids of the job's parents: it waits until all have completed.
 	After []string
+	// OnSuccess and OnFailure: see [Job.OnSuccess].
+	OnSuccess, OnFailure string
 
 	// Owner is the owner of the ID, stored with the job as [Job.Owner] if an ID is given. It
 	// must be a name as an ID is. The HTTP API sets the name of the token.

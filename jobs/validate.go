@@ -3,10 +3,12 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"regexp"
 	"sort"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
@@ -156,6 +158,11 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	if s.Key != "" && !ValidName(s.Key) {
 		bad("key", "%q %s", clip(s.Key), rule)
 	}
+	for field, target := range map[string]string{"on_success": s.OnSuccess, "on_failure": s.OnFailure} {
+		if target != "" && CallbackHost(target) == "" {
+			bad(field, "is not a URL of a callback: http:// or https://, up to %d bytes", maxCallbackURL)
+		}
+	}
 	switch s.Priority {
 	case "", PriorityHigh, PriorityDefault, PriorityLow:
 	default:
@@ -258,3 +265,19 @@ func jsonProblem(p []byte) string {
 
 // clip shortens a quotation of the input.
 func clip(s string) string { return text.Cut(s, 81) }
+
+// maxCallbackURL bounds OnSuccess and OnFailure, in bytes.
+const maxCallbackURL = 1000
+
+// maxCallbackHost leaves room for a destination in the key of a callback.
+const maxCallbackHost = 64
+
+// CallbackHost returns the host of the URL of a job's callback, with its port if it names one; "" if the URL is
+// not valid.
+func CallbackHost(target string) string {
+	u, err := url.Parse(target)
+	if err != nil || len(target) > maxCallbackURL || !utf8.ValidString(target) || u.Scheme != "http" && u.Scheme != "https" || len(u.Host) > maxCallbackHost || !ValidName(u.Host) {
+		return ""
+	}
+	return strings.ToLower(u.Host)
+}

@@ -51,6 +51,8 @@ type Job struct {
 	Request         Request                 `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
 	Batch           string                  `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
 	After           []string                `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
+	OnSuccess       string                  `json:"on_success" required:"false" doc:"URL of a signed callback when it has completed; its host is in CALLBACK_HOSTS. Left out where redacted." example:"https://app.example.com/done"`
+	OnFailure       string                  `json:"on_failure" required:"false" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
 	Attempt         int                     `json:"attempt" doc:"How many retries were made." example:"0"`
 	Retry           orNull[Retry]           `json:"retry" doc:"How it is called again after failures; null: it is called once."`
 	NextRetryAt     *time.Time              `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
@@ -109,6 +111,8 @@ type NewJob struct {
 	MaxReschedules *int       `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
 	Cost           *int       `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What a call takes of each window of the destination's declared limits; 1 unless given. A cost above a window is refused: the job can never run." example:"40"`
 	AvailableAt    *time.Time `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
+	OnSuccess      string     `json:"on_success,omitempty" doc:"URL of a signed callback when it has completed. Its host is in CALLBACK_HOSTS." example:"https://app.example.com/done"`
+	OnFailure      string     `json:"on_failure,omitempty" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
 	TTL            *ttl       `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
 	ExpiresAt      *time.Time `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,7 +159,8 @@ func newClient(rdb redis.UniversalClient, cfg *config.Config, check *Check, trac
 
 // Check checks jobs by what HTTP destinations can send and a configuration knows of its own.
 type Check struct {
-	of atomic.Pointer[map[string]destinationRules]
+	of    atomic.Pointer[map[string]destinationRules]
+	hosts atomic.Pointer[[]string] // of CALLBACK_HOSTS
 }
 
 type destinationRules struct {
@@ -189,11 +191,17 @@ func (c *Check) take(cfg *config.Config) {
 		of[d.Name] = r
 	}
 	c.of.Store(&of)
+	c.hosts.Store(&cfg.CallbackHosts)
 }
 
 // Problems returns what is wrong with a job.
 func (c *Check) Problems(s *jobs.Spec) []jobs.FieldError {
 	problems := httpjob.Check(s)
+	for field, target := range map[string]string{"on_success": s.OnSuccess, "on_failure": s.OnFailure} {
+		if host := jobs.CallbackHost(target); host != "" && !slices.Contains(*c.hosts.Load(), host) {
+			problems = append(problems, jobs.FieldError{Field: field, Message: "goes to a host that is not in CALLBACK_HOSTS"})
+		}
+	}
 	r, known := (*c.of.Load())[s.Destination]
 	switch {
 	case !known:

@@ -18,9 +18,9 @@ type calling struct{ callbacks *callbacks.Callbacks }
 
 // newCalling prepares the callbacks, if a destination has them.
 func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger, stop *teardown) (*calling, error) {
-	o := callbacks.Options{Namespace: cfg.RedisNamespace, Worker: breaker.ProcessName(), Logger: log}
+	o := callbacks.Options{Namespace: cfg.RedisNamespace, Worker: breaker.ProcessName(), Hosts: cfg.CallbackHosts, Logger: log}
 	for _, d := range cfg.Destinations {
-		if d.CallbackURL == "" {
+		if d.CallbackURL == "" && (len(cfg.CallbackHosts) == 0 || len(d.CallbackSecrets()) == 0) {
 			continue
 		}
 		r := callbacks.Receiver{Destination: d.Name, URL: d.CallbackURL}

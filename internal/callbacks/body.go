@@ -71,9 +71,17 @@ func (c *Callbacks) specs(ctx context.Context, destination string, priority stor
 			if err != nil {
 				return nil, fmt.Errorf("callbacks: encode the end of %s: %w", e.ID, err)
 			}
-			out = append(out, jobs.New(Destination, json.RawMessage(body),
-				jobs.ID(callbackID(destination, priority, e.Stream)), jobs.Key(destination),
-				jobs.TTL(GiveUpAfter), jobs.Retry(c.retries)))
+			add := func(suffix, key string, more ...jobs.Option) {
+				out = append(out, jobs.New(Destination, json.RawMessage(body), append(more,
+					jobs.ID(callbackID(destination, priority, e.Stream)+suffix), jobs.Key(key),
+					jobs.TTL(GiveUpAfter), jobs.Retry(c.retries))...))
+			}
+			if c.receivers[destination].url.Host != "" {
+				add("", destination)
+			}
+			if target := targetOf(e, found[i]); target != "" {
+				add(":own", destination+"@"+jobs.CallbackHost(target), jobs.Header(targetHeader, target))
+			}
 		}
 	}
 	return out, nil

@@ -74,6 +74,7 @@ type Callbacks struct {
 	client    *jobs.Client
 	log       *slog.Logger
 	receivers map[string]*receiver // by destination
+	own       ownReceivers
 	relays    []*relay
 	failing   atomic.Int32 // relays that fail
 
@@ -121,6 +122,7 @@ func (c *Callbacks) Close() error {
 	for _, r := range c.receivers {
 		r.close()
 	}
+	c.own.close()
 	return nil
 }
 

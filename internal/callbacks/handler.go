@@ -21,7 +21,15 @@ import (
 // in a row with 5xx opens its breaker sooner or later, which costs no retry. Any other
 // answer, redirects among them, is a failure.
 func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
-	r := c.receivers[job.Key]
+	r, u := c.receivers[job.Key], (*url.URL)(nil)
+	if target := job.Request.Headers[targetHeader]; target != "" {
+		var err error
+		if r, u, err = c.ownReceiver(job.Key, target); err != nil {
+			return jobs.Discard(err)
+		}
+	} else if r != nil {
+		u = r.url
+	}
 	if r == nil {
 		return c.leave(ctx, job)
 	}
@@ -33,7 +41,7 @@ func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
 		return jobs.Reschedule(max(later, time.Second))
 	}
 	defer release()
-	a, err := r.post(ctx, job.ID, job.Payload)
+	a, err := r.post(ctx, u, job.ID, job.Payload)
 	if err != nil {
 		err = r.unanswered(ctx, err)
 	} else {

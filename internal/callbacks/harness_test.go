@@ -46,6 +46,7 @@ func newHarness(t *testing.T, opts ...redistest.Option) *harness {
 // worker is one that serves destinations, and tells their receivers.
 type worker struct {
 	receivers []Receiver
+	hosts     []string
 	// handle publishes the jobs of destinations; nil: all succeed at once.
 	handle publisher.Func
 	// only delivers or relays where one of them is false.
@@ -63,7 +64,7 @@ func (b *harness) start(w worker) (c *Callbacks, stop func()) {
 	if w.name == "" {
 		w.name = redistest.Name(b.t, "worker")
 	}
-	c, err := New(b.rdb, Options{Receivers: w.receivers, Worker: w.name, Logger: logger})
+	c, err := New(b.rdb, Options{Receivers: w.receivers, Hosts: w.hosts, Worker: w.name, Logger: logger})
 	if err != nil {
 		b.t.Fatal(err)
 	}

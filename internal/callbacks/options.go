@@ -22,7 +22,7 @@ type Receiver struct {
 	// Destination whose jobs they are.
 	Destination string
 	// URL that callbacks are posted to: absolute, http or https. It may hold a user and a
-	// password, which are sent by Basic authentication, and a query.
+	// password, which are sent by Basic authentication, and a query. Empty: only jobs' own callbacks.
 	URL string
 	// Secrets sign the callbacks, each of them every one; see webhook.ParseSecret. At
 	// least one.
@@ -33,6 +33,8 @@ type Receiver struct {
 type Options struct {
 	// Receivers, at most one for a destination.
 	Receivers []Receiver
+	// Hosts are those to which callbacks of single jobs may go.
+	Hosts []string
 	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
 	Namespace string
 	// Worker names this process. Default: [breaker.ProcessName].
@@ -93,6 +95,9 @@ func receiversOf(o Options) (map[string]*receiver, error) {
 			continue
 		}
 		u, err := ParseURL(r.URL)
+		if r.URL == "" && len(o.Hosts) > 0 {
+			u, err = &url.URL{}, nil
+		}
 		if err != nil {
 			wrong(err)
 		}

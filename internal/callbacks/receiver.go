@@ -70,11 +70,11 @@ type answer struct {
 	body   string // cleaned
 }
 
-// post sends a callback, signed now. Errors are that there was no answer.
-func (r *receiver) post(ctx context.Context, id string, body []byte) (answer, error) {
+// post sends a callback to u, signed now. Errors are that there was no answer.
+func (r *receiver) post(ctx context.Context, u *url.URL, id string, body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return answer{}, errors.New("the request cannot be built from the receiver's URL")
 	}
@@ -84,8 +84,8 @@ func (r *receiver) post(ctx context.Context, id string, body []byte) (answer, er
 	req.Header.Set(webhook.HeaderID, id)
 	req.Header.Set(webhook.HeaderTimestamp, webhook.Timestamp(now))
 	req.Header.Set(webhook.HeaderSignature, webhook.Sign(r.secrets, id, now, body))
-	if password, set := r.url.User.Password(); set || r.url.User.Username() != "" {
-		req.SetBasicAuth(r.url.User.Username(), password)
+	if password, set := u.User.Password(); set || u.User.Username() != "" {
+		req.SetBasicAuth(u.User.Username(), password)
 	}
 	resp, err := r.transport.RoundTrip(req)
 	if err != nil {

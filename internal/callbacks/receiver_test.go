@@ -22,6 +22,7 @@ const (
 
 // received is one call to a receiver.
 type received struct {
+	uri     string
 	id, key string // of the callback, and of the finished job
 	at      time.Time
 	stamp   time.Time
@@ -67,7 +68,7 @@ func (e *testReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it was cut
 	}
-	h := received{id: r.Header.Get("webhook-id"), at: time.Now(), raw: raw, header: r.Header.Clone()}
+	h := received{id: r.Header.Get("webhook-id"), at: time.Now(), raw: raw, header: r.Header.Clone(), uri: r.RequestURI}
 	for _, secret := range e.secrets {
 		verifier, err := standardwebhooks.NewWebhook(secret)
 		if err == nil {

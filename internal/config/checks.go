@@ -54,7 +54,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	l.checkRequests(*d, prefix)
 	l.checkRate(d, prefix)
 	l.checkRetry(d, prefix, cfg.Retry)
-	l.checkCallback(*d, prefix)
+	l.checkCallback(*d, prefix, len(cfg.CallbackHosts) > 0)
 	for _, status := range d.PermanentStatus {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {
 			l.found.fail(prefix+"RATE_LIMITED_STATUS", "take it out of one of the two; set "+prefix+"PERMANENT_STATUS without it to mean rate limited",
@@ -235,7 +235,7 @@ func (l *loader) failFile(name, path string, err error) {
 }
 
 // checkCallback checks where a destination's callbacks go, and what signs them.
-func (l *loader) checkCallback(d Destination, prefix string) {
+func (l *loader) checkCallback(d Destination, prefix string, own bool) {
 	url, secret := prefix+"CALLBACK_URL", prefix+"CALLBACK_SECRET"
 	if !l.found.ok(url, secret) {
 		return
@@ -245,8 +245,10 @@ func (l *loader) checkCallback(d Destination, prefix string) {
 	case d.CallbackURL != "" && len(secrets) == 0:
 		l.found.fail(secret, "set it to whsec_ and what `openssl rand -base64 32` prints",
 			"is not set, and %s is: callbacks are signed, so that their receiver can verify the sender", url)
-	case d.CallbackURL == "" && len(secrets) > 0:
+	case d.CallbackURL == "" && len(secrets) > 0 && !own:
 		l.found.warn(secret, "is set, but %s is not: there are no callbacks to sign", url)
+	case own && len(secrets) == 0:
+		l.found.warn(secret, "is not set, and CALLBACK_HOSTS is: the callbacks of this destination's jobs cannot be signed, and are not sent")
 	}
 	for _, s := range secrets {
 		if _, err := webhook.ParseSecret(s.Reveal()); err != nil {

@@ -40,6 +40,8 @@ var fields = []field{
 	{"available_at", func(v []byte, s *jobs.Spec) error { return setTime(v, &s.At) }},
 	{"batch", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Batch) }},
 	{"after", func(v []byte, s *jobs.Spec) error { return setTexts(v, mostParents, &s.After) }},
+	{"on_success", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnSuccess) }},
+	{"on_failure", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnFailure) }},
 	{"ttl", func(v []byte, s *jobs.Spec) error { return setTTL(v, &s.TTL) }},
 	{"expires_at", func(v []byte, s *jobs.Spec) error { return setTime(v, &s.ExpiresAt) }},
 }

@@ -26,6 +26,7 @@ func (j Job) Redact() Job {
 	hidden.Payload, hidden.Response, hidden.Output, hidden.Request = nil, nil, nil, jobs.Request{
 		Method: j.Request.Method, Path: j.Request.Path, Encoding: j.Request.Encoding, TimeoutSecs: j.Request.TimeoutSecs,
 	}
+	hidden.OnSuccess, hidden.OnFailure = "", ""
 	return Job{Job: &hidden, Waiting: j.Waiting, Redacted: true}
 }
 

@@ -101,8 +101,10 @@ const (
 	HeaderCost           = "cost"  // if it is not 1
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
-	HeaderAfter          = "after"   // JSON array
-	HeaderOwner          = "owner"   // of the id, if it was given: the name of an API token
+	HeaderAfter          = "after"      // JSON array
+	HeaderOwner          = "owner"      // of the id, if it was given: the name of an API token
+	HeaderOnSuccess      = "on_success" // URL of a callback of this job
+	HeaderOnFailure      = "on_failure"
 	HeaderGateway        = "gateway" // "1": the gateway made the job; see GatewayBody
 )
 
@@ -111,7 +113,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderCost, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderGateway:
+		HeaderMaxReschedules, HeaderCost, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
 		return true
 	}
 	return false
