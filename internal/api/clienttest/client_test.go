@@ -179,7 +179,7 @@ func TestGeneratedClient(t *testing.T) {
 	}
 
 	// Look at one, and cancel it.
-	got, err := c.GetJobWithResponse(ctx, "post-7")
+	got, err := c.GetJobWithResponse(ctx, "post-7", nil)
 	if err != nil || got.JSON200 == nil || got.JSON200.Waiting == nil || got.JSON200.Waiting.Ahead == nil {
 		t.Fatalf("%v, %s %s", err, got.Status(), got.Body)
 	}
@@ -208,10 +208,10 @@ func TestGeneratedClient(t *testing.T) {
 	}
 
 	// What another token may not do.
-	if seen, err := s.client(t, s.shop).GetJobWithResponse(ctx, "post-7"); err != nil || seen.ApplicationproblemJSON403 == nil {
+	if seen, err := s.client(t, s.shop).GetJobWithResponse(ctx, "post-7", nil); err != nil || seen.ApplicationproblemJSON403 == nil {
 		t.Errorf("with the scope enqueue: %v, %s %s", err, seen.Status(), seen.Body)
 	}
-	if seen, err := s.client(t, "tg_nonsense").GetJobWithResponse(ctx, "post-7"); err != nil || seen.ApplicationproblemJSON401 == nil {
+	if seen, err := s.client(t, "tg_nonsense").GetJobWithResponse(ctx, "post-7", nil); err != nil || seen.ApplicationproblemJSON401 == nil {
 		t.Errorf("with a wrong token: %v, %s %s", err, seen.Status(), seen.Body)
 	}
 }
