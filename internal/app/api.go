@@ -160,7 +160,7 @@ func newClient(rdb redis.UniversalClient, cfg *config.Config, check *Check, trac
 // Check checks jobs by what HTTP destinations can send and a configuration knows of its own.
 type Check struct {
 	of    atomic.Pointer[map[string]destinationRules]
-	hosts atomic.Pointer[[]string] // of CALLBACK_HOSTS
+	hosts atomic.Pointer[config.Hosts]
 }
 
 type destinationRules struct {

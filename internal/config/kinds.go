@@ -97,6 +97,10 @@ var byType = map[reflect.Type]kind{
 		read: readHints, takes: "use " + strings.Join(hintNames(), ", ") + ", separated by commas, or " + noHints,
 		print: func(v reflect.Value) string { return cmp.Or(strings.Join(v.Interface().([]string), ","), noHints) },
 	},
+	reflect.TypeFor[Hosts](): {
+		read: readHosts, takes: "use hosts, with the port if their URLs have one, separated by commas",
+		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Hosts), ",") },
+	},
 	reflect.TypeFor[Names](): {
 		read: readNames, takes: "use names of destinations, separated by commas",
 		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Names), ",") },
@@ -452,6 +456,21 @@ func readHints(s string) (any, error) {
 		case !slices.Contains(list, name):
 			list = append(list, name)
 		}
+	}
+	return list, nil
+}
+
+// readHosts reads hosts such as app.example.com:8443.
+func readHosts(s string) (any, error) {
+	var list Hosts
+	for host := range strings.SplitSeq(s, ",") {
+		if host = strings.ToLower(strings.TrimSpace(host)); host == "" {
+			continue
+		}
+		if jobs.CallbackHost("https://"+host) != host {
+			return nil, &unreadable{problem: "holds " + quote(host) + ", which is not a host"}
+		}
+		list = append(list, host)
 	}
 	return list, nil
 }

@@ -262,7 +262,7 @@ type Jobs struct {
 	MaxPayloadBytes int `env:"MAX_PAYLOAD_BYTES" envDefault:"262144" min:"1" max:"16777216"`
 	// Hosts to which jobs may send callbacks of their own, on_success and on_failure, with the port if the URL has
 	// one. CALLBACK_SECRET of their destination signs them. Workers and the API need the same.
-	CallbackHosts []string `env:"CALLBACK_HOSTS" example:"app.example.com,hooks.example.com:8443"`
+	CallbackHosts Hosts `env:"CALLBACK_HOSTS" example:"app.example.com,hooks.example.com:8443"`
 	// "job": all calls of a job have the same Idempotency-Key; "attempt": each retry has
 	// another one.
 	IdempotencyScope string `env:"IDEMPOTENCY_SCOPE" envDefault:"job" oneof:"job,attempt"`
@@ -344,6 +344,9 @@ type Secs time.Duration
 type OffDuration time.Duration
 
 func (m Millis) count() int64 { return time.Duration(m).Milliseconds() }
+
+// Hosts are hosts, with a port or without.
+type Hosts []string
 
 // Names are names of destinations.
 type Names []string
