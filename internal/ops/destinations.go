@@ -157,6 +157,9 @@ func (s *System) ForgetDestination(ctx context.Context, name string, why Why) (o
 	if out.Deleted, err = s.client.ForgetDestination(ctx, name); err == nil {
 		err = s.breakers().Forget(ctx, s.rdb, name)
 	}
+	if err == nil {
+		_, err = s.namespace().UnsetOverride(ctx, s.rdb, name)
+	}
 	if !jobs.Refused(err) && !errors.Is(err, jobs.ErrInUse) {
 		s.acted(ctx, "forget destination", name, err, why)
 	}
