@@ -296,7 +296,7 @@ local function to_front(id, key)
       redis.call('HSET', key, 'key', name, 'job_key', f[1] or '')
     end
     hold(id, key, name, tonumber(place))
-    if tonumber(at or in_turns) == tonumber(in_turns) then
+    if not at or redis.call('ZSCORE', ours .. 'turns', name) then
       redis.call('ZREM', ours .. 'turns_owed', name)
       redis.call('ZADD', ours .. 'held_keys', in_turns, name)
       redis.call('ZADD', ours .. 'turns', string.format('%.17g', turn_now() - 1), name)
