@@ -205,7 +205,8 @@ func TestDocsPage(t *testing.T) {
 	}
 	style := b.get(t, "/docs/style.css", "As", "nobody").ok(t, http.StatusOK)
 	for _, bad := range []string{"<script", "javascript:", "http://", "https://", "url(", "@import", "style=", "onclick", "&lt;nil", "map["} {
-		if strings.Contains(page.body, bad) || strings.Contains(style.body, bad) {
+		// The hosts of examples are nobody's.
+		if strings.Contains(strings.ReplaceAll(page.body, "https://app.example.com", ""), bad) || strings.Contains(style.body, bad) {
 			t.Errorf("the page has %q", bad)
 		}
 	}

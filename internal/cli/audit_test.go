@@ -25,7 +25,9 @@ func TestAudit(t *testing.T) {
 	}
 	b.run(t, "limits", "set", "shop", "--rate", "5/1s", "--for", "1h", "--reason", "asked").ok(t)
 	b.run(t, "limits", "unset", "shop").ok(t)
-	b.run(t, "token", "new", "--name", "ann", "--scope", "read", "--file", t.TempDir()+"/tokens.json", "--reason", "new here").ok(t)
+	if got := b.run(t, "token", "new", "--name", "ann", "--scope", "read", "--file", t.TempDir()+"/tokens.json", "--reason", "new here"); got.status != 0 {
+		t.Fatal(got)
+	}
 	want := regexp.MustCompile(`^AT +WHO +ACTION +TARGET +COUNT +DETAIL +REASON
 [-0-9: ]+ +\S+@\S+ +new token +ann [0-9a-f]{12} +1 +read +new here
 [-0-9: ]+ +\S+@\S+ +unset limit +shop +- +- +-

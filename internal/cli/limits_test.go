@@ -66,17 +66,17 @@ declared +900 per month of UTC; used 1 of 900; resets in [0-9hdms]+\nfailures`)
 	if out := b.run(t, "breaker", "get", "shop/alice").ok(t); strings.Contains(out, "\ndeclared") || strings.Contains(out, "\nannounced") {
 		t.Errorf("the breaker of the key:\n%s", out)
 	}
-	all := decode[ops.Page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "-n", "1", "-o", "json").ok(t))
+	all := decode[ops.Page[ops.Limits]](t, b.run(t, "limits", "--destination", "shop", "-n", "1", "-o", "json").ok(t))
 	if len(all.Items) != 1 || all.Items[0].Name != "shop" || all.Items[0].Declared[0].Used != 1 || all.Next == "" {
 		t.Errorf("first page %+v", all)
 	}
-	all = decode[ops.Page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "--cursor", all.Next, "-o", "json").ok(t))
+	all = decode[ops.Page[ops.Limits]](t, b.run(t, "limits", "--destination", "shop", "--cursor", all.Next, "-o", "json").ok(t))
 	if len(all.Items) != 1 || all.Items[0].Name != "shop/alice" || all.Items[0].Announced[0].Remaining != 1 {
 		t.Errorf("second page %+v", all)
 	}
 
 	b.run(t, "limits", "forget", "shop/alice").want(t, 0, "shop/alice: forgot the announced limit of 100 per window (99 of 100)\n", "")
-	if out := b.run(t, "limits", "shop/alice", "-o", "json").ok(t); !strings.Contains(out, `,"announced":[],"concurrency":null,"learned":null}`) {
+	if out := b.run(t, "limits", "shop/alice", "-o", "json").ok(t); !strings.Contains(out, `,"announced":[],"concurrency":null,"learned":null,"override":null}`) {
 		t.Errorf("forgotten: %s", out)
 	}
 	if out := b.run(t, "breaker", "history", "shop/alice").ok(t); !strings.Contains(out, "CLOSED  CLOSED  limits forgotten by hand") {
@@ -127,7 +127,7 @@ func TestLimitsOfManyKeys(t *testing.T) {
 	if got, want := names("--destination", "shop", "-n", "2"), "NAME shop k25 k26 3 other limited keys; all: -o json"; !strings.HasPrefix(got, "NAME shop k25 k26 ") || !strings.Contains(got, "3 other limited keys; all: -o json") {
 		t.Errorf("printed\n%s\nwant\n%s", got, want)
 	}
-	if n := len(decode[ops.Page[breaker.Limits]](t, b.run(t, "limits", "-o", "json").ok(t)).Items); n != 31 {
+	if n := len(decode[ops.Page[ops.Limits]](t, b.run(t, "limits", "-o", "json").ok(t)).Items); n != 31 {
 		t.Errorf("%d as JSON", n)
 	}
 }

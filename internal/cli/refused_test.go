@@ -104,7 +104,7 @@ func TestUnknown(t *testing.T) {
 		// What a script's unset variable leaves.
 		{"breaker|trip|", 2, unset},
 		{"limits|forget|", 2, unset},
-		{"queue|pause|", 2, unset},
+		{"queue|pause|", 2, "name a destination, or give --all"},
 		{"breaker|get|blog", 4, blog},
 		{"breaker|get|blog/alice", 4, blog},
 		{"breaker|trip|blog", 4, blog},

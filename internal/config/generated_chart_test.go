@@ -162,6 +162,8 @@ var schemaByType = map[reflect.Type]string{
 
 	reflect.TypeFor[jobs.RetryPolicy](): `{"type": "string", "minLength": 1}`,
 	reflect.TypeFor[Reserve]():          `{"type": "string", "minLength": 1}`,
+	reflect.TypeFor[Weights]():          `{"type": "string", "minLength": 1}`,
+	reflect.TypeFor[Hosts]():            `{"type": "string", "minLength": 1}`,
 }
 
 // valueSchema is the JSON Schema of a variable's value in the chart.
