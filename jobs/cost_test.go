@@ -131,7 +131,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("commands of %s (-want +got):\n%s", what, diff)
 		}
 	}
-	check("ten enqueues", map[string]int64{"evalsha": 10, "exists": 10, "hset": 10, "lpush": 10, "time": 10}, commands(func() {
+	check("ten enqueues", map[string]int64{"evalsha": 10, "exists": 10, "hset": 10, "lpush": 10, "set": 10, "time": 10}, commands(func() {
 		for range 10 {
 			b.enqueue(jobs.Key("k"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1}))
 		}

@@ -45,13 +45,13 @@ func TestTurns(t *testing.T) {
 			}
 		}
 		weights := map[string]float64{"b": 2}
-		want(s.inTurns("r1", 2, weights), "u1", "a1") // all at 1; '' is the first by name
+		want(s.inTurns("r1", 2, weights), "a1", "b1")
 		s.keyed("c", "c1", "c2")                      // pending at the head: behind one of each
-		want(s.inTurns("r2", 3, weights), "b1", "b2", "u2")
+		want(s.inTurns("r2", 3, weights), "u1", "b2", "a2")
 		_, err := store.Apply(t.Context(), s.rdb, s.queue, "b2", "r2", store.Outcome{Kind: store.KindRequeue})
 		s.must(err)
 		want(s.inTurns("r3", 1, weights), "b2")
-		want(s.inTurns("r4", 3, weights), "b3", "a2", "c1")
+		want(s.inTurns("r4", 3, weights), "b3", "c1", "u2")
 		s.sendHold("r4", held("c1", "c", "1", 60_000))
 		want(s.inTurns("r5", 2, weights), "a3", "a4")
 		s.pending("p1")

@@ -490,7 +490,7 @@ local function sort_pending(n, by_id)
       local name = by_id and by_id[id] or not by_id and f[2] or ''
       local list = lists[name]
       if not list then
-        list = { last = tonumber(redis.call('ZRANGE', held_of(name), -1, -1, 'WITHSCORES')[2] or '') or 0 }
+        list = { at = at + i / 1000000, last = tonumber(redis.call('ZRANGE', held_of(name), -1, -1, 'WITHSCORES')[2] or '') or 0 }
         lists[name] = list
       end
       list.last = math.max(list.last + 1, now_us + i)
@@ -508,7 +508,7 @@ local function sort_pending(n, by_id)
   for name, list in pairs(lists) do
     redis.call('ZADD', held_of(name), unpack(list))
     if not redis.call('ZSCORE', ours .. 'held_keys', name) then
-      enter_turns(name, at)
+      enter_turns(name, list.at) -- in the order in which they came
     end
   end
   if #all > 0 then
