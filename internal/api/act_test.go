@@ -231,7 +231,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := func(path string) (names []string, next string) {
-		found := decode[ops.Page[breaker.Limits]](t, b.get(t, path).ok(t, http.StatusOK))
+		found := decode[ops.Page[ops.Limits]](t, b.get(t, path).ok(t, http.StatusOK))
 		for _, l := range found.Items {
 			names = append(names, l.Name)
 		}
@@ -245,7 +245,7 @@ func TestLimits(t *testing.T) {
 	if !slices.Equal(slices.Concat(first, second), []string{"shop", "shop/alice"}) {
 		t.Errorf("pages %v, %v", first, second)
 	}
-	shop := decode[breaker.Limits](t, b.get(t, "/v1/limits/shop").ok(t, http.StatusOK))
+	shop := decode[ops.Limits](t, b.get(t, "/v1/limits/shop").ok(t, http.StatusOK))
 	if w := shop.Declared; len(w) != 1 || w[0].Limit != 60 || w[0].Window != time.Hour || w[0].Used != 1 || w[0].ResetsAt.IsZero() {
 		t.Errorf("of the destination: %+v", shop)
 	}
