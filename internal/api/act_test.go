@@ -263,6 +263,47 @@ func TestLimits(t *testing.T) {
 	b.audited(t, []string{`action="forget limits" name=ann target=shop/alice result=ok reason=wrong`})
 }
 
+// An operator's limit is set, shown and unset over HTTP, and the audit says by whom and why.
+func TestOperatorsLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const path = "/v1/limits/shop/override"
+	call := func(method, path, body string) got {
+		t.Helper()
+		return b.call(t, method, path, body, "Content-Type", "application/json")
+	}
+	set := decode[ops.Limits](t, call(http.MethodPut, path, `{"rate":"5/1s","for":"1h","reason":"asked"}`).ok(t, http.StatusOK)).Override
+	if set == nil || set.Rate != "5/1s" || set.By != "token:ann" || set.Reason != "asked" || set.Until.Sub(set.At) != time.Hour {
+		t.Fatalf("set %+v", set)
+	}
+	if got := decode[ops.Limits](t, b.get(t, "/v1/limits/shop").ok(t, http.StatusOK)).Override; !cmp.Equal(got, set) {
+		t.Errorf("got %+v", got)
+	}
+	for body, location := range map[string]string{
+		`{"rate":"5"}`: "body.rate", `{"rate":"off","for":"x"}`: "body.for", `{"rate":"5/1s","until":"2001-01-01T00:00:00Z"}`: "body.until", `{}`: "body",
+	} {
+		if p := call(http.MethodPut, path, body).problem(t, http.StatusUnprocessableEntity); len(p.Errors) == 0 || p.Errors[0].Location != location {
+			t.Errorf("%s: %+v, want it to be about %s", body, p.Errors, location)
+		}
+	}
+	call(http.MethodPut, "/v1/limits/nope/override", `{"rate":"off"}`).problem(t, http.StatusNotFound)
+	for range 2 { // the second changes nothing
+		if got := decode[ops.Limits](t, call(http.MethodDelete, path, `{"reason":"over"}`).ok(t, http.StatusOK)); got.Override != nil {
+			t.Errorf("unset: %+v", got.Override)
+		}
+	}
+	first := decode[ops.Page[ops.AuditEntry]](t, b.get(t, "/v1/audit?limit=1&who=ann").ok(t, http.StatusOK))
+	second := decode[ops.Page[ops.AuditEntry]](t, b.get(t, "/v1/audit?limit=1&action=limit&cursor="+first.Next).ok(t, http.StatusOK))
+	var acts []string
+	for _, e := range slices.Concat(first.Items, second.Items) {
+		acts = append(acts, strings.Join([]string{e.By, e.Action, e.Target, e.Detail, e.Reason}, ";"))
+	}
+	if want := []string{"token:ann;unset limit;shop;;over", "token:ann;set limit;shop;5/1s, for 1h0m0s;asked"}; !slices.Equal(acts, want) || second.Next != "" {
+		t.Errorf("audit %q, next %q", acts, second.Next)
+	}
+	b.get(t, "/v1/audit?cursor=x").problem(t, http.StatusUnprocessableEntity)
+}
+
 func TestDestinations(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
