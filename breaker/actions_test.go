@@ -98,7 +98,12 @@ func (h *harness) got(name string, p Permit, err error) string {
 		if open.Reserved {
 			cause += " reserved"
 		}
+		if open.Limit != "" {
+			cause += strings.TrimRight(" "+open.Window.String(), " ") + " " + open.Limit
+		}
 		return fmt.Sprintf("%s %s %s for %v", who, open.State, cause, open.RetryAfter)
+	case err != nil && len(h.b.options.Limits) > 0:
+		return strings.ReplaceAll(err.Error(), h.place.name, "D")
 	case err != nil:
 		h.t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type Breaker struct {
 	cost  int           // of a call; 0 is 1
 	lease time.Duration // of its permit; 0 is ProbeTimeout
 	leave uint8         // per cent, to more urgent calls
+	said  []Draw
 }
 
 // New joins the breaker of o.Destination. It reads the state once; while Redis is unavailable
@@ -47,14 +48,20 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 // needs a permit of the destination, too. "" is the destination's own breaker. A key that is
 // not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {
-	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease, leave: b.leave}
+	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease, leave: b.leave, said: b.said}
 }
 
 // Cost returns the breaker for calls that take n of each window of the declared limits instead of
 // 1. It costs nothing, as [Breaker.Key] does. Less than 1 is 1. If n is above a window, Allow
 // returns a [*CostError]. All other limits count calls.
 func (b *Breaker) Cost(n int) *Breaker {
-	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease, leave: b.leave}
+	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease, leave: b.leave, said: b.said}
+}
+
+// Draws returns the breaker for calls that take that of named limits, and of those of [Options.Limits] that it does
+// not name their cost. It costs nothing. If a draw is above a window, Allow returns a [*CostError].
+func (b *Breaker) Draws(draws ...Draw) *Breaker {
+	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: b.leave, said: draws}
 }
 
 // Lease returns the breaker for calls that may last d instead of [Options.ProbeTimeout], such as an upload: so long
@@ -102,7 +109,8 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	if err := validKey(b.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: allow: %w", err)
 	}
-	if err := c.checkCost(b.key, b.cost); err != nil {
+	d, err := c.charges(b.key, b.cost, b.said)
+	if err != nil {
 		return Permit{}, err
 	}
 	if c.permitted(ctx, b.key) {
@@ -118,7 +126,7 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 		p.leave = b.leave
 		return p, err
 	}
-	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), Permit{leave: b.leave}, 1, ahead{lease: b.lease})
+	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), d, Permit{leave: b.leave}, 1, ahead{lease: b.lease})
 	if err != nil {
 		return Permit{}, err
 	}
@@ -135,24 +143,33 @@ type ahead struct{ lead, within, lease time.Duration }
 // next is reserved for it. The error is that of [Breaker.Allow]; without one there is at least one permit.
 func (b *Breaker) AllowN(ctx context.Context, n int, lead, within time.Duration) ([]Permit, error) {
 	c, when := b.core, ahead{lead, within, b.lease}
-	if b.key != "" || n <= 1 && lead == 0 && within == 0 || !c.rate.set() && c.options.FleetConcurrency == 0 || c.permitted(ctx, "") {
+	if b.key != "" || n <= 1 && lead == 0 && within == 0 || !c.asks("") || c.permitted(ctx, "") {
 		p, err := b.Allow(ctx)
 		return []Permit{p}, err
 	}
-	if err := c.checkCost("", b.cost); err != nil {
+	d, err := c.charges("", b.cost, b.said)
+	if err != nil {
 		return nil, err
 	}
 	if p, decided, err := c.decide(""); decided {
 		return []Permit{p}, err
 	}
-	if b.cost > 1 || c.asksForKeys() { // the next call may cost something else
+	if b.cost > 1 || c.asksForKeys() || len(b.said) > 0 || d.slots() || c.spread { // the next call may cost something else
 		n = 1
 	}
-	return c.acquireAll(ctx, "", max(1, b.cost), Permit{leave: b.leave}, n, when)
+	return c.acquireAll(ctx, "", max(1, b.cost), d, Permit{leave: b.leave}, n, when)
 }
 
 // asksForKeys reports whether calls of keys need Redis besides the destination's.
 func (c *granter) asksForKeys() bool { return c.keyRate.set() || c.options.KeyConcurrency > 0 }
+
+// charges is what a call takes of named limits, or a [*CostError] if a call of that cost can never be made.
+func (c *granter) charges(key string, cost int, said []Draw) (*draws, error) {
+	if err := c.checkCost(key, cost); err != nil {
+		return nil, err
+	}
+	return c.drawsOf(cost, said)
+}
 
 // checkCost returns a [*CostError] if a call of that cost can never be made, or nil.
 func (c *granter) checkCost(key string, cost int) error {
@@ -174,7 +191,7 @@ func (c *granter) checkCost(key string, cost int) error {
 
 // asks reports whether each call needs Redis.
 func (c *granter) asks(key string) bool {
-	return c.rate.set() || c.options.FleetConcurrency > 0 || c.asksForKey(key)
+	return c.rate.set() || c.options.FleetConcurrency > 0 || len(c.named) > 0 || c.asksForKey(key)
 }
 
 // asksForKey reports whether each call of the key needs Redis, besides the destination's.
@@ -264,8 +281,8 @@ func (c *granter) refusal(v *view, now time.Time) error {
 
 // acquire asks Redis for a permit, one goroutine at a time for each name. have is the
 // destination's permit if only the key's is missing, and has what to leave in any case.
-func (c *granter) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
-	permits, err := c.acquireAll(ctx, key, cost, have, 1, ahead{})
+func (c *granter) acquire(ctx context.Context, key string, cost int, d *draws, have Permit) (Permit, error) {
+	permits, err := c.acquireAll(ctx, key, cost, d, have, 1, ahead{})
 	if err != nil {
 		return Permit{}, err
 	}
@@ -274,7 +291,7 @@ func (c *granter) acquire(ctx context.Context, key string, cost int, have Permit
 
 // acquireAll is acquire for up to n permits, for calls that begin later; of more than one, or for
 // later, without a key.
-func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Permit, n int, when ahead) ([]Permit, error) {
+func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws, have Permit, n int, when ahead) ([]Permit, error) {
 	one := func(p Permit, err error) ([]Permit, error) {
 		if err != nil {
 			return nil, err
@@ -315,7 +332,19 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 	lease := cmp.Or(when.lease, c.options.ProbeTimeout) + when.within
 	started := c.clock.now()
 	looked := c.seen(key)
+	if under && have.holds&holdsNamed == 0 { // it has taken nothing, as Redis was away
+		d = have.draws
+	}
+	lines := changes(have.draws, d, false)
+	if err := c.drawApart(ctx, id, have.at, lines, false, false); err != nil {
+		return one(c.refusedApart(ctx, key, under, err))
+	}
+	apart := func() { // what was taken on a Redis Cluster is given back
+		_ = c.drawApart(context.WithoutCancel(ctx), id, have.at, undo(lines), true, under)
+	}
 	r, err := c.within(ctx, time.Now().Add(c.options.Timeout), key, func(q *question) {
+		q.lines = lines
+		q.draw(lines)
 		q.permits, q.keyOnly = append(append(q.permitHere[:0], id), more...), under
 		q.unmetered()
 		q.caps()
@@ -330,12 +359,15 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 	})
 	switch {
 	case err != nil && (ctx.Err() != nil || refused(err)):
+		apart()
 		return nil, unavailable("allow", c.name(key), err)
 	case err != nil:
+		apart()
 		keyLock.failed(err)
 		return one(c.withoutRedis(key, under, err))
 	}
 	if r.result == resultDenied {
+		apart()
 		refusal := c.denied(&r)
 		if have.leave == 0 { // else it does not hold for more urgent calls
 			keyLock.refused(looked, refusal)
@@ -346,6 +378,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 	until := c.leaseEnd(&r, started, lease)
 	if under {
 		p := have.joined(key, words, until, cost, r.now, r.version)
+		p.draws = d
 		if !p.holds.keyKnown() {
 			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
@@ -353,13 +386,14 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 	}
 	p := Permit{c: c.core, key: key, generation: r.version, cost: cost, until: until, leave: have.leave}
 	p.holds.take(words)
+	p.drew(d)
 	if key != "" {
 		p.keyCost = cost
 	}
 	if p.holds.keyKnown() {
 		key = ""
 	}
-	if !p.holds.known() && !p.holds.keyKnown() {
+	if !p.holds.known() && !p.holds.keyKnown() && p.holds&holdsSlots == 0 {
 		p.until = time.Time{} // there is no lease
 	}
 	received := c.clock.now() // not before Redis's now
@@ -389,7 +423,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, have Per
 // meanwhile.
 func (c *granter) within(ctx context.Context, until time.Time, key string, add func(q *question)) (r reply, err error) {
 	for range 16 { // between two of them a window may end, too, or another instance decide
-		now := c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
+		now := c.redisTime()
 		q := c.question(acquireScript, key)
 		add(q)
 		q.flag("learn", !c.options.NoLearning)
@@ -441,6 +475,7 @@ func (c *granter) leaseEnd(r *reply, started time.Time, length time.Duration) ti
 func (c *granter) denied(r *reply) *OpenError {
 	why, wait, _ := strings.Cut(r.more, " ")
 	wait, window, _ := strings.Cut(wait, " ")
+	window, limit, _ := strings.Cut(window, " limit=")
 	ms, _ := strconv.ParseInt(wait, 10, 64)
 	record := &r.record
 	if r.name != c.place.name {
@@ -448,7 +483,7 @@ func (c *granter) denied(r *reply) *OpenError {
 	}
 	e := &OpenError{
 		Name: r.name, Destination: c.place.name, State: record.State,
-		Incident: record.Incident, Cause: record.Cause, Reason: record.Reason,
+		Incident: record.Incident, Cause: record.Cause, Reason: record.Reason, Limit: limit,
 	}
 	e.RetryAfter = time.Duration(max(1, ms)) * time.Millisecond
 	if why == "open" && ms == 0 {
@@ -469,13 +504,16 @@ func (c *granter) denied(r *reply) *OpenError {
 }
 
 // releaseLater releases a permit that may have been granted although the answer was lost.
-func (c *granter) releaseLater(id uint64, key string, keyOnly bool) {
+func (c *granter) releaseLater(id uint64, key string, keyOnly bool, lines []line) {
 	c.spawn(func() {
 		release := func(ctx context.Context, _ time.Duration) error {
 			q := c.question(releaseScript, key)
 			q.caps()
 			q.text("permit", token(id))
 			q.flag("key_only", keyOnly)
+			if !keyOnly {
+				q.draw(slotsOf(lines))
+			}
 			r, err := q.ask(ctx, time.Now().Add(c.options.Timeout))
 			if err == nil {
 				c.wakeHere(key, &r)

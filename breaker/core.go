@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // core is one instance's part in a destination's breaker and in those of its keys. The Breakers of a
@@ -97,6 +99,8 @@ type member struct {
 type granter struct {
 	*core
 	rate, keyRate declared
+	named         []namedLimit
+	spread        bool         // over a Redis Cluster: named limits have slots of their own
 	redisAhead    atomic.Int64 // of this process's clock, µs, as of the last reply
 	asking        keyMutex     // one goroutine at a time asks Redis about a name
 	waiting       *waitLines   // callers of Wait
@@ -120,14 +124,15 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		o.Instance = InstanceName("breaker " + o.Destination)
 	}
 	if o.Disabled {
-		o.IgnoreHints, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency = true, nil, 0, 0
+		o.IgnoreHints, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency, o.Limits = true, nil, 0, 0, nil
 		if !o.OperatorRate {
 			o.Rate = nil
 		}
 	}
 	rate, err := declare(o.Rate)
 	keyRate, keyErr := declare(o.KeyRate)
-	if err := errors.Join(err, keyErr); err != nil {
+	named, namedErr := nameLimits(Namespace(o.Namespace), o.Limits)
+	if err := errors.Join(err, keyErr, namedErr); err != nil {
 		return nil, err
 	}
 	k := &core{
@@ -135,7 +140,8 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	}
 	k.mirror.core, k.reader.core, k.member.core, k.granter.core = k, k, k, k
 	k.inFlight, k.joins = newInFlight(c.now()), newJoins()
-	k.rate, k.keyRate, k.waiting = rate, keyRate, newWaitLines()
+	k.rate, k.keyRate, k.named, k.waiting = rate, keyRate, named, newWaitLines()
+	k.spread = redispipe.IsCluster(rdb)
 	k.wholeAt = time.Now()
 	for _, key := range k.place.keys {
 		k.preamble.keys = append(k.preamble.keys, key)

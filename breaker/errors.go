@@ -62,6 +62,8 @@ type OpenError struct {
 	Window Rate
 	// Reserved reports that the window has calls, but for more urgent ones; see [Breaker.Leave].
 	Reserved bool
+	// Limit is the named limit that refused, as "name" or "name/key"; "" if none did.
+	Limit string
 }
 
 // Error says what is open, why, and when to ask again.
@@ -96,18 +98,27 @@ type CostError struct {
 	Cost int
 	// Window that is too small.
 	Window Rate
+	// Limit is the named limit that has it, in whose unit Cost is; "" if it is the breaker's own.
+	Limit string
 }
 
 // Error says what is too small for what.
 func (e *CostError) Error() string {
+	if e.Limit != "" {
+		return fmt.Sprintf("a call that takes %d of limit %s can never run: the limit is %s", e.Cost, e.Limit, e.Window)
+	}
 	return fmt.Sprintf("a call of cost %d can never run: the declared limit of %s is %s", e.Cost, e.Name, e.Window)
 }
 
 func (e *OpenError) why() string {
-	if e.Reserved {
+	switch {
+	case e.Limit != "" && e.Window != (Rate{}):
+		return "limit " + e.Limit + ", " + e.Window.String() + map[bool]string{true: ", the rest is reserved"}[e.Reserved]
+	case e.Limit != "":
+		return "limit " + e.Limit + ", " + e.Cause
+	case e.Reserved:
 		return e.Cause + " " + e.Window.String() + ", the rest is reserved"
-	}
-	if e.Window != (Rate{}) {
+	case e.Window != (Rate{}):
 		return e.Cause + " " + e.Window.String()
 	}
 	if e.Reason != "" {

@@ -17,8 +17,8 @@ func (p Permit) MarshalText() ([]byte, error) {
 	if !p.until.IsZero() {
 		until = p.until.UnixMilli()
 	}
-	return fmt.Appendf(nil, "%d %d %d %d %d %d %d %s %d %d %s", p.id, p.generation, p.holds, until, p.cost, p.keyCost, p.at,
-		p.c.id, p.slotRef.slot, p.slotRef.epoch, p.key), nil
+	return fmt.Appendf(nil, "%d %d %d %d %d %d %d %s %d %d %s %s", p.id, p.generation, p.holds, until, p.cost, p.keyCost, p.at,
+		p.c.id, p.slotRef.slot, p.slotRef.epoch, p.draws.text(), p.key), nil
 }
 
 // Permit returns a permit of this destination from its text ([Permit.MarshalText]). Until it is reported, or its lease
@@ -30,16 +30,17 @@ func (b *Breaker) Permit(text []byte) (Permit, error) {
 	}
 	p := Permit{c: b.core, handed: true}
 	var until int64
-	var by string
+	var by, drew string
 	var at slotRef
-	n, err := fmt.Sscan(string(text), &p.id, &p.generation, &p.holds, &until, &p.cost, &p.keyCost, &p.at, &by, &at.slot, &at.epoch)
-	if err != nil || n != 10 {
+	n, err := fmt.Sscan(string(text), &p.id, &p.generation, &p.holds, &until, &p.cost, &p.keyCost, &p.at, &by, &at.slot, &at.epoch, &drew)
+	if err != nil || n != 11 {
 		return Permit{}, errors.New("breaker: the text is not a permit")
 	}
 	p.key = string(text[strings.LastIndexByte(string(text), ' ')+1:])
 	if err := validKey(p.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit: %w", err)
 	}
+	p.draws = b.drawsOfText(drew)
 	if until != 0 {
 		p.until = time.UnixMilli(until)
 	}

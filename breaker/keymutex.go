@@ -94,7 +94,7 @@ func (t *keyLock) leave() {
 
 // refused keeps a refusal of slow start, budget or concurrency for the goroutines that wait.
 func (t *keyLock) refused(when seenViews, e *OpenError) {
-	if e.Capacity() && e.Cause != CauseRate {
+	if e.Capacity() && e.Cause != CauseRate && e.Limit == "" {
 		t.no, t.when = e, when
 	}
 }

@@ -30,6 +30,8 @@ type Limits struct {
 	Concurrency *ConcurrencyLimit `json:"concurrency"`
 	// Learned is what refusals without a hint have taught, nil for nothing.
 	Learned *LearnedLimit `json:"learned"`
+	// Named are the named limits that the destination draws on, as instances have them configured.
+	Named []NamedUse `json:"named"`
 }
 
 // ConcurrencyLimit is a limit of calls in flight in the whole fleet.
@@ -159,7 +161,11 @@ func (n Namespace) Limits(ctx context.Context, rdb redis.UniversalClient, name s
 	if err != nil {
 		return Limits{}, err
 	}
-	return limitsOf(&r, p), nil
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	out := []Limits{limitsOf(&r, p)}
+	err = n.readNamed(ctx, rdb, out, [][]NamedLimit{namedOf(&r, p)})
+	return out[0], err
 }
 
 // ForgetLimits forgets what was learned of the limits of a destination or key, and what the API
@@ -233,15 +239,19 @@ func readLimits(ctx context.Context, rdb redis.UniversalClient, places []place) 
 	for i, p := range places {
 		calls[i] = scriptCall{statusScript, p, nil}
 	}
-	out := make([]Limits, len(places))
+	out, named := make([]Limits, len(places)), make([][]NamedLimit, len(places))
 	for i, cmd := range runAll(ctx, rdb, calls) {
 		r, err := places[i].reply(cmd)
 		if err != nil {
 			return nil, err
 		}
 		out[i] = limitsOf(&r, places[i])
+		named[i] = namedOf(&r, places[i])
 	}
-	return out, nil
+	if len(places) == 0 {
+		return out, nil
+	}
+	return out, places[0].namespace.readNamed(ctx, rdb, out, named)
 }
 
 // limitedPlaces returns the places of a page: destinations, each before its keys in the order of
@@ -316,9 +326,17 @@ func limitsOf(r *reply, p place) Limits {
 	return l
 }
 
+// namedOf are the named limits that statusScript replied; none of a key.
+func namedOf(r *reply, p place) []NamedLimit {
+	if _, text, _ := strings.Cut(r.more, "\t"); p.key == "" {
+		return parseLimits(text)
+	}
+	return nil
+}
+
 // limits are the announced and learned limits of a record at now (µs).
 func (r *record) limits(p place, now int64) Limits {
-	l := Limits{Name: p.name, Declared: []LimitWindow{}, Announced: []LimitWindow{}, Learned: r.learned()}
+	l := Limits{Name: p.name, Declared: []LimitWindow{}, Announced: []LimitWindow{}, Learned: r.learned(), Named: []NamedUse{}}
 	if r.Cap > 0 {
 		l.Concurrency = &ConcurrencyLimit{Limit: r.Cap, Used: r.InFlight}
 	}

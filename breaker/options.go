@@ -79,6 +79,12 @@ type Options struct {
 	// Empty: none.
 	Rate, KeyRate Rates
 
+	// Limits are up to 8 limits that other destinations share by their names: a call takes from all windows of
+	// all of them, as [Breaker.Draws] says, and from Rate and KeyRate, or is refused. All is one Redis command,
+	// but on a Redis Cluster one for each limit: a process that dies between two of them leaves some of the cost
+	// taken. While Redis is away they are kept only with FailClosed. Empty: none.
+	Limits []NamedLimit
+
 	// FleetConcurrency is how many calls to the destination all instances make at once at most,
 	// keys included, and KeyConcurrency how many of them for each key. Each costs a Redis command
 	// before and after the call; while Redis is away they are kept only with FailClosed. A call
@@ -232,6 +238,9 @@ func (o Options) validate() error {
 	}
 	if err := o.KeyRate.validate(); err != nil {
 		wrong("KeyRate: %w", err)
+	}
+	if err := validLimits(o.Limits); err != nil {
+		wrong("Limits: %w", err)
 	}
 	if o.FleetConcurrency < 0 || o.KeyConcurrency < 0 {
 		wrong("FleetConcurrency is %d and KeyConcurrency %d: want 1 or more, or 0 for no limit", o.FleetConcurrency, o.KeyConcurrency)

@@ -25,6 +25,7 @@ type Outcome struct {
 	busy      bool   // 503, which some limiters answer
 	job       uint64 // a hash of its id; 0 is unknown
 	cost      int    // 0 is as permitted
+	draws     []Draw // likewise
 	ongoing   bool
 	doubt     bool // the refusal may be the call's own
 }
@@ -111,6 +112,12 @@ func (o Outcome) WithJob(id string) Outcome {
 // window, for which the next calls wait.
 func (o Outcome) WithCost(n int) Outcome {
 	o.cost = max(0, min(n, maxCost))
+	return o
+}
+
+// WithDraws is WithCost for named limits. The keys of the draws do not matter.
+func (o Outcome) WithDraws(draws ...Draw) Outcome {
+	o.draws = draws
 	return o
 }
 

@@ -23,8 +23,9 @@ type Permit struct {
 	leave      uint8 // per cent of limits, to more urgent calls
 	until      time.Time
 	start      time.Time
-	cost       int   // that it took of the destination's declared limit
-	keyCost    int   // and of the key's
+	cost       int // that it took of the destination's declared limit
+	keyCost    int // and of the key's
+	draws      *draws
 	at         int64 // when it took that, or its call may begin, Redis's clock, µs
 	handed     bool  // made from text: it is reported or released once
 }
@@ -39,15 +40,17 @@ const (
 	holdsKeyCounted
 	holdsRate
 	holdsKeyRate
+	holdsNamed
+	holdsSlots // of named limits
 
-	holdsRates = holdsRate | holdsKeyRate
+	holdsRates = holdsRate | holdsKeyRate | holdsNamed
 )
 
 // holdWords are the scripts' words for them.
 var holdWords = map[string]holds{
 	"probe": holdsProbe, "key-probe": holdsKeyProbe,
 	"counted": holdsCounted, "key-counted": holdsKeyCounted,
-	"rate": holdsRate, "key-rate": holdsKeyRate,
+	"rate": holdsRate, "key-rate": holdsKeyRate, "named": holdsNamed, "slots": holdsSlots,
 }
 
 func (h *holds) take(words string) {
@@ -84,6 +87,26 @@ func (p Permit) Leave(percent int) Permit {
 	return p
 }
 
+// Draws is what the permit took of named limits; nil if Redis was not asked.
+func (p Permit) Draws() []Draw {
+	var out []Draw
+	for _, d := range p.draws.all() {
+		out = append(out, Draw{Limit: d.of.Name, Key: d.key, Cost: d.cost})
+	}
+	return out
+}
+
+// drew notes what it took of named limits.
+func (p *Permit) drew(d *draws) {
+	if p.draws = d; d == nil {
+		return
+	}
+	p.holds |= holdsNamed
+	if d.slots() {
+		p.holds |= holdsSlots
+	}
+}
+
 // Generation fences the permit: a report counts only if the breaker has made no transition
 // since.
 func (p Permit) Generation() uint64 { return p.generation }
@@ -102,34 +125,35 @@ func (p Permit) Start() time.Time { return p.start }
 // [*OpenError] says that the key's breaker refuses: then p is still the destination's, to be
 // used for another call or to be released. Otherwise the result replaces p.
 func (p Permit) ForKey(ctx context.Context, key string) (Permit, error) {
-	return p.forCall(ctx, key, 0)
+	return p.forCall(ctx, key, 0, p.draws)
 }
 
 // ForCall is ForKey for a call that takes cost of each window of the declared limits, and may have
 // no key. What the permit has not taken yet, by [Breaker.Cost], is taken of all windows or of none;
 // what is too much is given back. That costs a Redis command. The error may also be a
-// [*CostError].
-func (p Permit) ForCall(ctx context.Context, key string, cost int) (Permit, error) {
+// [*CostError]. Of named limits it takes what said says, as [Breaker.Draws].
+func (p Permit) ForCall(ctx context.Context, key string, cost int, said ...Draw) (Permit, error) {
 	c := p.c
 	if c == nil {
 		return p, nil
 	}
 	cost = max(1, cost)
-	if err := c.checkCost(key, cost); err != nil {
+	d, err := c.charges(key, cost, said)
+	if err != nil {
 		return Permit{}, err
 	}
 	if key != p.key {
-		return p.forCall(ctx, key, cost)
+		return p.forCall(ctx, key, cost, d)
 	}
-	if (p.holds&holdsRate == 0 || p.cost == cost) && (p.holds&holdsKeyRate == 0 || p.keyCost == cost) {
+	if (p.holds&holdsNamed == 0 || p.draws.equal(d)) && (p.holds&holdsRate == 0 || p.cost == cost) && (p.holds&holdsKeyRate == 0 || p.keyCost == cost) {
 		return p, nil
 	}
-	return p.charge(ctx, cost)
+	return p.charge(ctx, cost, d)
 }
 
 // forCall turns a destination's permit into one for a key. A cost of 0 leaves the destination's
 // part as it is, and takes 1 of the key's limit.
-func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, error) {
+func (p Permit) forCall(ctx context.Context, key string, cost int, d *draws) (Permit, error) {
 	c := p.c
 	switch {
 	case c == nil || key == p.key:
@@ -137,7 +161,7 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 	case p.key != "":
 		return Permit{}, fmt.Errorf("breaker: permit for key %s: it is one for key %s already", key, p.key)
 	}
-	same := cost == 0 || p.holds&holdsRate == 0 || p.cost == cost
+	same := (cost == 0 || p.holds&holdsRate == 0 || p.cost == cost) && (p.holds&holdsNamed == 0 || p.draws.equal(d))
 	if err := validKey(key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
 	}
@@ -151,31 +175,48 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 			return Permit{}, err
 		}
 	}
-	return c.acquire(ctx, key, cost, p)
+	return c.acquire(ctx, key, cost, d, p)
 }
 
 // charge makes what the permit has taken of declared limits the cost.
-func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
-	at, err := p.takeMore(ctx, func(q *question) {
+func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) {
+	var lines []line
+	if p.holds&holdsNamed != 0 {
+		lines = changes(p.draws, d, false)
+	}
+	at, err := p.takeMore(ctx, p.id, lines, func(q *question) {
 		q.charged(p, cost)
 		q.text("permit", token(p.id))
 		q.flag("limits_only", true)
 		q.number("leave", int64(p.leave))
+		q.number("lease", millis(p.c.options.ProbeTimeout))
 	})
 	switch {
 	case err != nil:
 		return Permit{}, err
 	case at > 0:
 		p.cost, p.keyCost, p.at = cost, cost, at
+		if p.holds&holdsNamed != 0 {
+			p.drew(d)
+		}
 	}
 	return p, nil
 }
 
 // takeMore asks for more of declared limits, and returns when it was taken; 0: a call may go on
 // without it, as Redis does not answer.
-func (p Permit) takeMore(ctx context.Context, add func(q *question)) (int64, error) {
+func (p Permit) takeMore(ctx context.Context, id uint64, lines []line, add func(q *question)) (int64, error) {
 	c := p.c
-	r, err := c.within(ctx, c.deadline(ctx), p.key, add)
+	if err := c.drawApart(ctx, id, p.at, lines, false, false); err != nil {
+		return 0, err
+	}
+	r, err := c.within(ctx, c.deadline(ctx), p.key, func(q *question) {
+		q.draw(lines)
+		add(q)
+	})
+	if err != nil || r.result == resultDenied {
+		_ = c.drawApart(context.WithoutCancel(ctx), id, r.now, undo(lines), true, true)
+	}
 	switch {
 	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
 		return 0, nil
@@ -227,7 +268,7 @@ func (p Permit) joined(key, words string, until time.Time, cost int, at int64, g
 // counts is calls in flight, and there is still one. The error is that of [Breaker.Allow].
 func (p Permit) Again(ctx context.Context) error {
 	c := p.c
-	if c == nil || p.Probe() || !c.rate.set() && !(p.key != "" && c.keyRate.set()) && !p.Metered() {
+	if c == nil || p.Probe() || !c.rate.set() && p.draws == nil && !(p.key != "" && c.keyRate.set()) && !p.Metered() {
 		return nil
 	}
 	for _, v := range []*view{c.view.Load(), c.keys.get(p.key)} {
@@ -238,8 +279,9 @@ func (p Permit) Again(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := p.takeMore(ctx, func(q *question) {
-		q.text("permit", token(newID()))
+	second := newID()
+	_, err := p.takeMore(ctx, second, once(changes(nil, p.draws, true)), func(q *question) {
+		q.text("permit", token(second))
 		q.flag("rate_only", true)
 		q.number("cost", int64(p.cost))
 	})
@@ -358,6 +400,9 @@ func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, nex
 	if decided && !p.gives(o) {
 		return c.apply(ctx, p.key, p.happened(o, late))
 	}
+	if p.gives(o) {
+		_ = c.drawApart(ctx, p.id, p.at, p.ended(o), true, o.ongoing) // otherwise it stays taken, and the slot until its lease ends
+	}
 	c.inFlight.remove(p.id, p.slotRef) // the script is sent how many are left
 	r, err := p.doneOf(o, late, next).ask(ctx, c.deadline(ctx))
 	if err != nil {
@@ -420,6 +465,7 @@ func (p Permit) doneOf(o *Outcome, late time.Duration, next uint64) *question {
 	q.flag("learn", !c.options.NoLearning)
 	if p.gives(o) {
 		q.taken(p)
+		q.draw(p.ended(o))
 		q.number("true_cost", int64(o.cost))
 		q.flag("uncalled", o.refused != nil && o.refused.uncalled)
 	}
@@ -445,7 +491,7 @@ func (p Permit) doneOf(o *Outcome, late time.Duration, next uint64) *question {
 
 // slot reports whether the call holds a slot of a configured concurrency.
 func (p Permit) slot() bool {
-	return p.Metered() && (p.c.options.FleetConcurrency > 0 || p.key != "" && p.c.options.KeyConcurrency > 0)
+	return p.holds&holdsSlots != 0 || p.Metered() && (p.c.options.FleetConcurrency > 0 || p.key != "" && p.c.options.KeyConcurrency > 0)
 }
 
 // End frees the slot of a call that was reported as [Outcome.Ongoing]; of another one it does nothing. An
@@ -461,6 +507,8 @@ func (p Permit) End(ctx context.Context) error {
 // that it was not released before; more are the tokens of others that are released with it.
 func (p Permit) free(ctx context.Context, given, first bool, more string) error {
 	c := p.c
+	lines := p.released(given)
+	_ = c.drawApart(ctx, p.id, p.at, lines, true, false)
 	release := func(ctx context.Context, first bool) error {
 		q := c.question(releaseScript, p.key)
 		q.unmetered()
@@ -468,6 +516,7 @@ func (p Permit) free(ctx context.Context, given, first bool, more string) error 
 		if given {
 			q.taken(p)
 		}
+		q.draw(lines)
 		q.text("more", more)
 		q.text("permit", token(p.id))
 		q.flag("first", first)
@@ -496,7 +545,7 @@ func (p Permit) free(ctx context.Context, given, first bool, more string) error 
 // wakeForRate wakes the calls of this instance that wait for the declared limits of which the permit
 // has given back something.
 func (p Permit) wakeForRate() {
-	if p.holds&holdsRate != 0 {
+	if p.holds&(holdsRate|holdsNamed) != 0 {
 		p.c.wakeRefused("")
 	}
 	if p.holds&holdsKeyRate != 0 {
@@ -507,11 +556,14 @@ func (p Permit) wakeForRate() {
 // gives reports whether the report gives back something of what the permit took of declared limits, or
 // takes more.
 func (p Permit) gives(o *Outcome) bool {
-	return p.corrects(o) || o.refused != nil && o.refused.uncalled
+	return p.corrects(o) || o.refused != nil && o.refused.uncalled || p.holds&holdsSlots != 0
 }
 
 // corrects reports whether the call has cost something else than the permit took.
 func (p Permit) corrects(o *Outcome) bool {
+	if p.holds&holdsNamed != 0 && p.draws.corrected(o.draws) != p.draws {
+		return true
+	}
 	return o.cost != 0 && (p.holds&holdsRate != 0 && o.cost != p.cost || p.holds&holdsKeyRate != 0 && o.cost != p.keyCost)
 }
 
@@ -602,6 +654,28 @@ func (p Permit) Release(ctx context.Context) error {
 	return p.free(ctx, true, first, "")
 }
 
+// ended is what the call has taken of named limits, and what it has cost.
+func (p Permit) ended(o *Outcome) []line {
+	if p.holds&holdsNamed == 0 {
+		return nil
+	}
+	if o.refused != nil && o.refused.uncalled {
+		return p.released(true)
+	}
+	return changes(p.draws, p.draws.corrected(o.draws), true)
+}
+
+// released is what a permit has taken of named limits, which is given back if given is set.
+func (p Permit) released(given bool) []line {
+	switch {
+	case p.holds&holdsNamed == 0:
+		return nil
+	case given:
+		return changes(p.draws, nil, true)
+	}
+	return changes(p.draws, p.draws, true)
+}
+
 // taken adds what the permit took of declared limits.
 func (q *question) taken(p Permit) {
 	if p.holds&holdsRate != 0 {
@@ -635,6 +709,7 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 		more = append(more, p.id)
 		last.cost += p.cost
 	}
+	last.draws = last.draws.times(len(permits))
 	first = last.c.inFlight.remove(last.id, last.slotRef) || first
 	return last.free(ctx, true, first, tokens(more))
 }

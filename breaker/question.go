@@ -17,6 +17,7 @@ type question struct {
 	key     string
 	permits []uint64 // to release if the script may have run and its reply was lost
 	keyOnly bool     // their key's part alone
+	lines   []line   // what they take of named limits
 
 	args    []any // of EVALSHA
 	numbers []int64
@@ -131,7 +132,7 @@ func (q *question) answer(ctx, command context.Context) (reply, error) {
 // lost releases the permits that may have been granted although the answer was lost.
 func (q *question) lost() {
 	for _, id := range q.permits {
-		q.c.releaseLater(id, q.key, q.keyOnly)
+		q.c.releaseLater(id, q.key, q.keyOnly, q.lines)
 	}
 }
 

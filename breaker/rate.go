@@ -330,6 +330,7 @@ func (r RateStatus) Due(n int) time.Time {
 
 // parseWindows reads the windows of status.lua, and returns nil if one is damaged.
 func parseWindows(text string) []usedWindow {
+	text, _, _ = strings.Cut(text, "\t")
 	words := strings.Fields(text)
 	var out []usedWindow
 	for i := 0; i+1 < len(words); i += 2 {

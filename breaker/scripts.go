@@ -32,10 +32,11 @@ type script struct {
 var shared = []string{"arguments", "json", "clock", "record"}
 
 var (
-	acquireScript  = newScript("named", "metering", "learn", "rate", "acquire")
-	doneScript     = newScript("named", "metering", "learn", "rate", "done")
+	acquireScript  = newScript("named", "metering", "learn", "rate", "limits", "acquire")
+	doneScript     = newScript("named", "metering", "learn", "rate", "limits", "done")
 	swapScript     = newScript("named", "metering", "swap")
-	releaseScript  = newScript("named", "metering", "rate", "release")
+	releaseScript  = newScript("named", "metering", "rate", "limits", "release")
+	limitScript    = newScript("named", "metering", "rate", "limits", "limit")
 	joinScript     = newScript("named", "metering", "join")
 	statusScript   = newScript("rate", "status")
 	snapshotScript = newScript("snapshot")

@@ -12,6 +12,7 @@
 --   rates, key_rates  declared limits of the destination and of the key, as in rate.lua
 --   bounds, key_bounds  of their fixed windows
 --   cost      what the call takes of each window, 1 if it is left out
+--   limits    named limits that it draws on, see limits.lua
 --   have, key_have, at  what the permit has taken already of the destination's and of the key's
 --             windows, and when, µs; the rest is taken, or what is too much given back
 --   limits_only  the permit is granted but for that
@@ -31,7 +32,7 @@
 --              permit, in how many µs its call may begin
 --   "denied"   by the name; what is added is why (open, probe, slow_start, budget, concurrency
 --              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
---              the window, and "reserved" if what it has is
+--              the window, and "reserved" if what it has is; of a named limit "-" without a window, and "limit=NAME"
 --   "decide"   time has done something, such as end a cooldown: the rules are asked first. See metering.lua
 --   "bounds"   the fixed windows are of another time: ask again with those of now
 
@@ -138,14 +139,14 @@ local function further(b, declared, starts)
   end
   for other in string.gmatch(given('more'), '%S+') do
     local refused, counts, take_it = ask(b, other)
-    local start = not refused and declared_rate.start_of(declared, 1, 0)
+    local start = not refused and declared_rate.start_of(declared, 0)
     if not start then
       return
     end
     if counts then
       take_it()
     end
-    take_limits(declared, 1, 0, start)
+    take_limits(declared, 0, start)
     starts[#starts + 1] = int(start - now_us)
   end
 end
@@ -186,7 +187,12 @@ end
 if denied then
   return denied
 end
-local declared, start, name, why = ask_limits(have ~= cost and parent, key_have ~= cost and child, cost, have, key_have, at)
+local drawn = named_limits.read()
+local full_limit = not rate_only and named_limits.full(drawn, token)
+if full_limit then
+  return finish('denied', parent, child, parent.name, full_limit)
+end
+local declared, start, name, why = ask_limits(have ~= cost and parent, key_have ~= cost and child, cost, have, key_have, at, drawn)
 if not declared then
   return finish(start, parent, child, name, why)
 end
@@ -195,9 +201,14 @@ for _, take_it in ipairs(takes) do
 end
 local result = #flags > 0 and 'granted' or 'closed'
 for _, limit in ipairs(declared) do
-  flags[#flags + 1] = limit.b.key and 'key-rate' or 'rate'
+  if not limit.b.label then
+    flags[#flags + 1] = limit.b.key and 'key-rate' or 'rate'
+  end
 end
-take_limits(declared, cost, at, start)
+if not rate_only then
+  named_limits.take(drawn, token, lease)
+end
+take_limits(declared, at, start)
 flags[#flags + 1] = ';'
 flags[#flags + 1] = int(start - now_us)
 further(parent, declared, flags)

@@ -4,7 +4,7 @@
 -- A destination has a breaker, and each of its keys may have one under it. A script acts on
 -- one name: the destination ("D"), or a key of it ("D/K"), and then on both.
 --
--- KEYS (all in the slot of {destination})
+-- KEYS (in the slot of {destination})
 --   1  hash: the destination's breaker, in fields that a person can read
 --   2  hash: breakers that instances must know of (all but plainly CLOSED ones),
 --      name -> record as JSON, and beside them (no name begins with a colon)
@@ -15,6 +15,7 @@
 --                     configured: "5 2", 0 is no limit
 --        :rates       declared limit of the destination, as they have it configured, and
 --        :key-rates   that of each key; '' is none. See rate.lua
+--        :limits      named limits of the destination, likewise: "name;unit;cap;windows", with tabs between them
 --        :floor       the highest revision that KEYS[5] has forgotten
 --        :relisting   how far the repair of KEYS[5] has come, if it was lost
 --        :origin      id of this data: channels are common to all databases of a server,
@@ -35,6 +36,7 @@
 --  14  sorted set: instances that wait for a slot of a full cap, by when they last asked
 --  15… of a key: hash, transitions, incidents, metered calls, other calls, waiting instances,
 --      declared limits
+--  and at the end four of each named limit, in the slot of {limit:NAME}, see limits.lua
 -- ARGV
 --   1  clock: "" means Redis TIME; tests pass an instant in microseconds
 --   2  name of the destination
@@ -54,7 +56,7 @@ local IDLE, INSTANCES, STAMP = KEYS[6], KEYS[7], KEYS[13]
 local PLACES = { hash = 1, history = 9, incidents = 10, inflight = 11, joined = 12, waiting = 14, rates = 8 }
 local KEY_PLACES = { hash = 15, history = 16, incidents = 17, inflight = 18, joined = 19, waiting = 20, rates = 21 }
 local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin'
-local CAPS, RATES, KEY_RATES = ':caps', ':rates', ':key-rates'
+local CAPS, RATES, KEY_RATES, LIMITS = ':caps', ':rates', ':key-rates', ':limits'
 
 local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local COOLDOWN = tonumber(ARGV[7])

@@ -5,7 +5,8 @@
 --   permits     of reports that the rules decide; nothing is changed
 --   permit      its id; a probe's is its token
 --   generation  of the permit: the version that its instance knew
---   outcome     "success", "failure", or "neutral" (the call said nothing about the API, or was not made)
+--   outcome     "success", "failure", or "neutral" (the call said nothing about the API, or was not made); others are
+--               decided by the rules, but what the call has taken is corrected here
 --   doubt, outage  as in policy.Event
 --   scope       whose limit the API announces: "user" or "global"
 --   learn       limits are learned of which the API says nothing; sent: when the call began, µs
@@ -15,6 +16,7 @@
 --               destination and of the key
 --   rates, key_rates, cost, key_cost, at  as in release.lua, of a call that was not made (uncalled), and of one
 --               that has cost true_cost
+--   limits      named limits that it has drawn on, see limits.lua; cost is what it has really cost
 --   keep        the call goes on, and its slot stays taken until it is released
 --   next, lease  token of the key's next call, which gets the slot of this one, and its lease, ms
 -- Result
@@ -36,7 +38,7 @@ local both = { parent, child }
 
 -- quiet says that the outcome changes nothing of the breaker but what the meter counts.
 local function quiet(b)
-  if b.due or given('doubt') ~= '' and learn.on(b) then
+  if b.due or outcome == 'limited' or outcome == 'unauthorized' or given('doubt') ~= '' and learn.on(b) then
     return false
   elseif b.forced == 'closed' then
     return true
@@ -54,8 +56,15 @@ local function quiet(b)
   return outcome == 'failure' or generation < b.generation or b.failures == 0 and b.streak == 0
 end
 
-if (given('uncalled') ~= '' or named.true_cost) and first_time(id .. ' cost') then
-  correct_taken(parent, child, named.true_cost and number(named.true_cost) or 0)
+local drawn, corrected = named_limits.read(), given('uncalled') ~= '' or named.true_cost
+if given('keep') == '' then
+  named_limits.free(drawn, id)
+end
+if (corrected or named_limits.corrects(drawn)) and first_time(id .. ' cost') then
+  if corrected then
+    correct_taken(parent, child, named.true_cost and number(named.true_cost) or 0)
+  end
+  named_limits.correct(drawn)
 end
 local all_quiet = given('uncalled') == '' and quiet(parent) and (not child or quiet(child))
 for _, b in ipairs(both) do

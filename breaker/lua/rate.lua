@@ -234,55 +234,59 @@ local function write_limits(own)
   redis.call('PEXPIRE', own.b.rates_key, int(math.ceil((longest + declared_rate.KEPT) / 1000)))
 end
 
--- start_of returns when a call with a cost may begin by all windows of limits: lead µs from now
--- at the earliest, and within at the latest; else nil, in how many µs to ask again, the name and
--- the window. at is when the caller took what it has already. A fixed window grants nothing for the next one.
-function declared_rate.start_of(limits, cost, at)
-  local start, name, window = now_us + (#limits > 0 and declared_rate.lead or 0), '', ''
+-- start_of returns when a call may begin by all windows of limits, each with its cost: lead µs from now
+-- at the earliest, and within at the latest; else nil, in how many µs to ask again, the owner of the limit
+-- and the window. at is when the caller took what it has already. A fixed window grants nothing for the next one.
+function declared_rate.start_of(limits, at)
+  local start, owner, window = now_us + (#limits > 0 and declared_rate.lead or 0), nil, ''
   local next_one = nil -- fixed window
   for _, limit in ipairs(limits) do
     for _, w in ipairs(limit.windows) do
-      local wait, reserve = wait_for(w, cost, in_window(w, at) and limit.have or 0)
+      local wait, reserve = wait_for(w, limit.cost, in_window(w, at) and limit.have or 0)
       if wait > 0 and not w.burst then
         wait = wait + declared_rate.within
       end
       if now_us + wait > start then
-        start, name, window = now_us + wait, limit.b.name, w.name .. (reserve and ' reserved' or '')
+        start, owner, window = now_us + wait, limit.b, w.name .. (reserve and ' reserved' or '')
       end
     end
   end
   if start > now_us + declared_rate.within then
-    return nil, start - declared_rate.within - now_us, name, window
+    return nil, start - declared_rate.within - now_us, owner, window
   end
   for _, limit in ipairs(limits) do
     for _, w in ipairs(limit.windows) do
       if not w.burst and start >= w.to and (not next_one or w.to > next_one.to) then
-        next_one, name = w, limit.b.name
+        next_one, owner = w, limit.b
       end
     end
   end
   if next_one then
-    return nil, math.max(1, next_one.to - now_us), name, next_one.name
+    return nil, math.max(1, next_one.to - now_us), owner, next_one.name
   end
   return start
 end
 
--- ask_limits returns the limits of the destination and of the key (false or nil: not asked) if
--- all their windows have the cost, and when the call may begin, as start_of; else nil, the result of
+-- ask_limits returns the limits of the destination and of the key (false or nil: not asked), and named ones of
+-- limits.lua, if all their windows have the cost, and when the call may begin, as start_of; else nil, the result of
 -- the script, the name and what is added. have and key_have are how much the caller has taken of them
 -- already, at an instant, µs.
-local function ask_limits(parent, child, cost, have, key_have, at)
+local function ask_limits(parent, child, cost, have, key_have, at, drawn)
   local limits = {}
   declared_rate.within = math.min(number(named.within), declared_rate.AHEAD)
   declared_rate.lead = math.min(number(named.lead), declared_rate.within)
-  for _, ask in ipairs({ { parent, 'rates', 'bounds', have }, { child, 'key_rates', 'key_bounds', key_have } }) do
-    local limit = ask[1] and given(ask[2]) ~= '' and limit_of(ask[1], given(ask[2]))
+  local asked = { { parent, given('rates'), given('bounds'), cost, have }, { child, given('key_rates'), given('key_bounds'), cost, key_have } }
+  for _, l in ipairs(drawn) do
+    asked[#asked + 1] = { l, l.rates, l.bounds, l.cost, l.have }
+  end
+  for _, ask in ipairs(asked) do
+    local limit = ask[1] and ask[2] ~= '' and limit_of(ask[1], ask[2])
     if limit then
-      if not turn(limit, given(ask[3])) then
+      if not turn(limit, ask[3]) then
         return nil, 'bounds', ask[1].name, ''
       end
       limits[#limits + 1] = limit
-      limit.have = ask[4]
+      limit.cost, limit.have = ask[4], ask[5]
     end
   end
   for _, limit in ipairs(limits) do
@@ -294,7 +298,7 @@ local function ask_limits(parent, child, cost, have, key_have, at)
       declared_rate.lead, declared_rate.within = 0, 0
     end
   end
-  local start, wait, name, window = declared_rate.start_of(limits, cost, at)
+  local start, wait, owner, window = declared_rate.start_of(limits, at)
   if start then
     return limits, start
   end
@@ -306,16 +310,16 @@ local function ask_limits(parent, child, cost, have, key_have, at)
       write_limits(limit)
     end
   end
-  return nil, 'denied', name, 'rate ' .. int(math.ceil(wait / 1000)) .. ' ' .. window
+  return nil, 'denied', owner.name, 'rate ' .. int(math.ceil(wait / 1000)) .. ' ' .. window .. (owner.label and ' limit=' .. owner.label or '')
 end
 
 -- take_limits takes the cost of all windows, and of those of other workers' limits, without what
 -- the caller has taken already, for a call that begins at start. write_limits stores that.
-local function take_limits(limits, cost, at, start)
+local function take_limits(limits, at, start)
   for _, own in ipairs(limits) do
     for _, limit in pairs(own.all) do
       for _, w in ipairs(limit.windows) do
-        add(w, cost - (in_window(w, at) and own.have or 0), limit == own and 2 * largest(w) or w.burst, start)
+        add(w, own.cost - (in_window(w, at) and own.have or 0), limit == own and 2 * largest(w) or w.burst, start)
       end
       limit.last = math.max(limit.last, start > now_us and start or 0)
     end

@@ -4,12 +4,12 @@
 --
 -- KEYS, ARGV 1…7: arguments.lua
 -- ARGV  8  calls at once   9  for how long this holds, ms   10  configured caps, as :caps
---       11  configured declared limit, as :rates   12  that of keys, as :key-rates
+--       11  configured declared limit, as :rates   12  that of keys, as :key-rates   13  named limits, as :limits
 -- Returns {"registered", calls at once of all instances, "1" if the list of changes lacks some: register again}
 
 local RELISTING, RELISTED = ':relisting', '1000' -- breakers that one call puts into the list, about
 
-local calls, valid, own_caps, own_rates, own_key_rates = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
+local calls, valid, own_caps, own_rates, own_key_rates, own_limits = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 
 prepare()
 read_clock()
@@ -31,7 +31,7 @@ end
 redis.call('PEXPIRE', INSTANCES, '3600000')
 version, capacity = number(redis.call('HGET', NOTCLOSED, VERSION)), sum
 if sum == 0 then
-  redis.call('HDEL', NOTCLOSED, CAPACITY, CAPS, RATES, KEY_RATES)
+  redis.call('HDEL', NOTCLOSED, CAPACITY, CAPS, RATES, KEY_RATES, LIMITS)
   if version == 0 then
     redis.call('HDEL', NOTCLOSED, ORIGIN) -- of a breaker that was never used
     redis.call('DEL', STAMP)
@@ -44,13 +44,18 @@ else
     else
       redis.call('HSET', NOTCLOSED, CAPS, own_caps, RATES, own_rates, KEY_RATES, own_key_rates)
     end
+    if own_limits == '' then
+      redis.call('HDEL', NOTCLOSED, LIMITS)
+    else
+      redis.call('HSET', NOTCLOSED, LIMITS, own_limits)
+    end
   end
   write_stamp(origin())
 end
 forget_idle(100)
 -- The list has each breaker of NOTCLOSED, which has other fields beside them.
 local missing = redis.call('HLEN', NOTCLOSED) - redis.call('ZCARD', CHANGES)
-for _, value in ipairs(redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, CAPS, RATES, KEY_RATES, FLOOR, ORIGIN, RELISTING)) do
+for _, value in ipairs(redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, CAPS, RATES, KEY_RATES, LIMITS, FLOOR, ORIGIN, RELISTING)) do
   missing = missing - (value and 1 or 0)
 end
 local relisting = redis.call('HGET', NOTCLOSED, RELISTING) or missing > 0 and '0'

@@ -7,6 +7,7 @@
 --   more      tokens of further permits of the same kind; cost is that of all then
 --   rates, key_rates  declared limits that have counted the call, as in rate.lua
 --   cost, key_cost, at  what it took of each window of the destination and of the key, and when, µs
+--   limits    named limits of which it has taken, see limits.lua
 --   first     the caller knows that this is the first time; otherwise that is given back if the
 --             permit held something else
 --   key_only  to release the key's part alone
@@ -39,7 +40,14 @@ for _, b in ipairs({ parent, child }) do
     b.dirty = true -- another call may start
   end
 end
-if (first or result == 'released') and correct_taken(parent, child, 0) then
+local drawn = named_limits.read()
+if named_limits.free(drawn, token) then
   result = 'released'
+end
+if first or result == 'released' then
+  local given_back = correct_taken(parent, child, 0)
+  if named_limits.correct(drawn) or given_back then
+    result = 'released'
+  end
 end
 return finish(result, parent, child, '', woken_here(parent, child))

@@ -3,7 +3,7 @@
 -- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- Result "status"; what is added are the windows of the declared limit that instances have
 --   configured, or else by which one asked last, as in rate.lua: "name state name state …"; '' is
---   none
+--   none. Behind a tab are the destination's named limits, as :limits
 
 local parent, child = read_breakers()
 
@@ -36,4 +36,4 @@ local added = {}
 for _, w in ipairs(shown and shown.windows or {}) do
   added[#added + 1] = w.name .. ' ' .. state_of(w)
 end
-return table.concat({ 'status', int(now_us), int(version), '', table.concat(added, ' '), text(parent), child and text(child) or '' }, '\n')
+return table.concat({ 'status', int(now_us), int(version), '', table.concat(added, ' ') .. '\t' .. (redis.call('HGET', NOTCLOSED, LIMITS) or ''), text(parent), child and text(child) or '' }, '\n')

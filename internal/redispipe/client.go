@@ -40,6 +40,16 @@ func CheckClient(rdb redis.UniversalClient, bad error) error {
 	return nil
 }
 
+// IsCluster reports whether rdb is a redis.ClusterClient, or a wrapper that embeds one.
+func IsCluster(rdb redis.UniversalClient) bool {
+	for wraps := true; wraps; rdb, wraps = embedded(reflect.ValueOf(rdb)) {
+		if _, is := rdb.(*redis.ClusterClient); is {
+			return true
+		}
+	}
+	return false
+}
+
 // embedded returns the client that a wrapper embeds, and whether it embeds one.
 func embedded(v reflect.Value) (redis.UniversalClient, bool) {
 	if v.Kind() == reflect.Pointer {

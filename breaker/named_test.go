@@ -1,0 +1,228 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+)
+
+// limitedBy are options with named limits: name, rate and calls in flight, such as "tokens 100/1s:200 5".
+func limitedBy(limits ...string) (o Options) {
+	o = Options{FailureThreshold: 1, Cooldown: minute}
+	for _, text := range limits {
+		var l NamedLimit
+		var rate string
+		_, _ = fmt.Sscan(text, &l.Name, &rate, &l.Concurrency)
+		if rate != "-" {
+			l.Rate = windowed(rate, "").Rate
+		}
+		o.Limits = append(o.Limits, l)
+	}
+	return o
+}
+
+// drawing does an action with calls that take that.
+func drawing(do action, draws ...Draw) action {
+	return func(h *harness) string {
+		other := *h
+		other.b = h.b.Draws(draws...)
+		return do(&other)
+	}
+}
+
+// elsewhere does an action at another destination, with those limits.
+func elsewhere(do action, limits ...string) action {
+	return func(h *harness) string {
+		other := *h
+		o := limitedBy(limits...)
+		o.Destination = h.place.name + "-2"
+		b, err := newTestBreaker(h.rdb, o, h.clock.clock())
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		defer func() { _ = b.Close() }()
+		other.b, other.place = b, placeOf(o.Destination, "")
+		look(&other)
+		return do(&other)
+	}
+}
+
+func TestNamedLimits(t *testing.T) {
+	t.Parallel()
+	drawn := func(name, key string, cost int) Draw { return Draw{Limit: name, Key: key, Cost: cost} }
+	runRules(t, []rule{
+		{"a call takes from all or none", limitedBy("all-calls 10/1s:10", "all-tokens 100/1s:100"), []row{
+			{0, drawing(try("a"), drawn("all-tokens", "", 80)), "named"},
+			{0, drawing(try("x"), drawn("all-tokens", "", 30)), "D CLOSED rate 100/1s:100 all-tokens for 100ms"},
+			{0, drawing(tries(20, "b"), drawn("all-tokens", "", 1)), "9, then D CLOSED rate 10/1s:10 all-calls for 100ms"}, // the refused one took none
+			{0, release("a"), "CLOSED"},
+			{0, drawing(try("c"), drawn("all-tokens", "", 91)), "named"},
+			{0, drawing(try("x"), drawn("all-tokens", "", 101)), "a call that takes 101 of limit all-tokens can never run: the limit is 100/1s:100"},
+			{0, drawing(try("x"), drawn("typo", "", 1)), "breaker: allow D: a call draws on limit \"typo\", which the options do not have"},
+		}},
+		{"destinations share it", limitedBy("shared 10/1s:10"), []row{
+			{0, tries(6, "a"), "6"},
+			{0, elsewhere(tries(9, "b"), "shared 10/1s:10"), "4, then D CLOSED rate 10/1s:10 shared for 100ms"},
+			{0, try("x"), "D CLOSED rate 10/1s:10 shared for 100ms"},
+			// One that has another value: together they keep the larger.
+			{0, elsewhere(tries(9, "c"), "shared 10/1s:12"), "2, then D CLOSED rate 10/1s:12 shared for 100ms"},
+		}},
+		{"a budget for each value of its key", limitedBy("by-model 10/1s:10"), []row{
+			{0, drawing(try("a"), drawn("by-model", "gpt/4", 10)), "named"},
+			{0, drawing(try("b"), drawn("by-model", "gpt-5", 10)), "named"},
+			{0, drawing(try("x"), drawn("by-model", "gpt-5", 1)), "D CLOSED rate 10/1s:10 by-model/gpt-5 for 100ms"},
+			{0, release("b"), "CLOSED"},
+			{0, drawing(try("b"), drawn("by-model", "gpt-5", 10)), "named"},
+		}},
+		{"the response corrects it", limitedBy("real 100/1s:100"), []row{
+			{0, drawing(try("a"), drawn("real", "", 50)), "named"},
+			{0, tell("a", Success().WithDraws(drawn("real", "", 10))), "CLOSED"},
+			{0, tell("a", Success().WithDraws(drawn("real", "", 10))), "CLOSED"}, // again: it counts nothing
+			{0, drawing(try("b"), drawn("real", "", 90)), "named"},
+			{0, tell("b", RateLimited(0).WithDraws(drawn("real", "", 140))), "OPEN 1m0s failures=1 threshold wasted=1"},
+		}},
+		{"a permit that was acquired before the call was known", limitedBy("calls-2 10/1s:10 2", "tokens-2 100/1s:100"), []row{
+			{0, try("a"), "named slots"},
+			{0, forDraws("a", drawn("tokens-2", "", 60), drawn("calls-2", "k", 1)), "named slots"},
+			{0, forDraws("a", drawn("tokens-2", "", 101)), "a call that takes 101 of limit tokens-2 can never run: the limit is 100/1s:100"},
+			{0, drawing(try("x"), drawn("tokens-2", "", 41)), "D CLOSED rate 100/1s:100 tokens-2 for 10ms"},
+			{0, drawing(try("b"), drawn("tokens-2", "", 40)), "named slots"},
+			{0, release("a"), "CLOSED"},
+			{0, drawing(try("c"), drawn("tokens-2", "", 60)), "named slots"},
+		}},
+		{"calls in flight", limitedBy("flights - 2"), []row{
+			{0, tries(3, "a"), "2, then D CLOSED concurrency flights for 100ms"},
+			{0, elsewhere(try("x"), "flights - 2"), "D CLOSED concurrency flights for 100ms"},
+			{0, tell("a0", Success().Ongoing()), "CLOSED"},
+			{0, try("x"), "D CLOSED concurrency flights for 100ms"},
+			{0, end("a0"), ""},
+			{0, try("b"), "named slots"},
+			{0, tell("a1", RateLimited(time.Second)), "OPEN 1s failures=1 hint wasted=1"},
+			{0, elsewhere(try("c"), "flights - 2"), "named slots"},
+			{36 * second, elsewhere(tries(3, "d"), "flights - 2"), "2, then D CLOSED concurrency flights for 100ms"}, // leases have ended
+		}},
+	})
+}
+
+// forDraws makes of a permit one for a call that takes that.
+func forDraws(name string, draws ...Draw) action {
+	return func(h *harness) string {
+		p, err := h.permits[name].ForCall(h.t.Context(), "", 1, draws...)
+		return h.got(name, p, err)
+	}
+}
+
+func end(name string) action {
+	return func(h *harness) string {
+		if err := h.permits[name].End(patient(h.t)); err != nil {
+			h.t.Fatal(err)
+		}
+		return ""
+	}
+}
+
+// A call that draws on three limits costs one script, as one that draws on one.
+func TestNamedLimitsCostOneScript(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := limitedBy("a 1000/1s:1000", "b 1000/1h@UTC", "c 1000/1s:1000")
+	o.Destination, o.RefreshInterval, o.Rate = "api", time.Hour, manyCalls
+	b := start(t, server.Client(t), o).Draws(Draw{"b", "k", 7}, Draw{"c", "", 3})
+	p, err := b.Allow(t.Context()) // then Redis knows the script
+	server.ResetStats(t)
+	const calls = 50
+	for range calls {
+		if p, err = b.Allow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Report(t.Context(), Success()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := server.CommandStats(t)["evalsha"]; got != calls {
+		t.Errorf("%d scripts for %d calls, want one for each", got, calls)
+	}
+}
+
+// On a Redis Cluster the limits lie on other nodes: calls are never more than a limit allows, and what a refused call
+// took of the others is given back.
+func TestNamedLimitsOnACluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("forms a Redis Cluster")
+	}
+	t.Parallel()
+	rdb := redistest.StartCluster(t).Client(t)
+	o := limitedBy("wide 50/1h:50", "narrow 20/1h:20", "flights - 3")
+	var granted, flying atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 3 {
+		o.Destination = fmt.Sprint("api-", i)
+		b := start(t, rdb, o).Draws(Draw{Limit: "wide", Key: "k"})
+		for range 3 {
+			callers.Go(func() {
+				for {
+					p, err := b.Allow(t.Context())
+					open, refused := errors.AsType[*OpenError](err)
+					switch {
+					case refused && open.Limit == "narrow":
+						return
+					case refused && open.Limit == "flights":
+						continue
+					case err != nil:
+						t.Error(err)
+						return
+					}
+					granted.Add(1)
+					if n := flying.Add(1); n > 3 {
+						t.Errorf("%d calls in flight", n)
+					}
+					flying.Add(-1)
+					if _, err := p.Report(t.Context(), Success().WithDraws(Draw{Limit: "wide", Cost: 2})); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+	limits, err := DefaultNamespace.Limits(t.Context(), rdb, "api-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := limits.Named
+	got := fmt.Sprintln(granted.Load(), use[0].Key, use[0].Windows[0].Used, use[1].Windows[0].Used, use[2].Concurrency.Used)
+	if want := "20 k 40 20 0\n"; got != want {
+		t.Errorf("calls, key, used of wide and narrow, and in flight are %s, want %s", got, want)
+	}
+}
+
+// What a permit and its report cost by the number of named limits: one script, and a second one for calls in flight.
+//
+//	go test ./breaker -run '^$' -bench NamedLimits -benchtime 3s
+func BenchmarkNamedLimits(b *testing.B) {
+	rdb := redistest.Database(b).Client(b)
+	for _, n := range []int{1, 3, 8} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			o := Options{Destination: redistest.Name(b, "named"), RefreshInterval: time.Hour}
+			for i := range n {
+				o.Limits = append(o.Limits, NamedLimit{Name: fmt.Sprint("limit-", i), Rate: manyCalls})
+			}
+			br := start(b, rdb, o)
+			for b.Loop() {
+				p, err := br.Allow(b.Context())
+				if err == nil {
+					_, err = p.Report(b.Context(), Success())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
