@@ -244,6 +244,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	if s.Cost != nil {
 		job.Cost = *s.Cost
 	}
+	job.Costs = maps.Clone(s.Costs)
 	if s.ID != "" {
 		job.Owner = s.Owner
 	}
@@ -305,6 +306,13 @@ func headersOf(j *Job) (map[string]string, error) {
 	}
 	if j.Cost != 1 {
 		set(store.HeaderCost, strconv.Itoa(j.Cost))
+	}
+	if len(j.Costs) > 0 {
+		b, err := json.Marshal(j.Costs)
+		if err != nil {
+			return nil, fmt.Errorf("encode costs: %w", err)
+		}
+		set(store.HeaderCosts, string(b))
 	}
 	if j.Request.TimeoutSecs != 0 {
 		set(store.HeaderTimeout, strconv.Itoa(j.Request.TimeoutSecs))

@@ -91,6 +91,9 @@ type Job struct {
 	// may set it to what the call has really cost, whatever its outcome: that corrects what was
 	// taken, and is not stored with the job.
 	Cost int `json:"cost"`
+	// Costs is what a call takes of named limits, by their units, such as tokens. A handler may set
+	// them as Cost.
+	Costs map[string]int `json:"costs,omitempty"`
 	// AvailableAt is the earliest instant at which it may be started.
 	AvailableAt time.Time `json:"available_at"`
 
@@ -145,7 +148,7 @@ func (j *Job) Clone() *Job {
 	c := *j
 	c.Payload = bytes.Clone(j.Payload)
 	c.Request.Headers, c.Trace = maps.Clone(j.Request.Headers), maps.Clone(j.Trace)
-	c.After = slices.Clone(j.After)
+	c.After, c.Costs = slices.Clone(j.After), maps.Clone(j.Costs)
 	c.Output, c.Parents = bytes.Clone(j.Output), maps.Clone(j.Parents)
 	for id, p := range c.Parents {
 		p.Output = bytes.Clone(p.Output)

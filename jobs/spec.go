@@ -20,6 +20,8 @@ type Spec struct {
 	MaxReschedules *int
 	// Cost is what a call takes of each declared limit, 1 to MaxCost; nil means 1.
 	Cost *int
+	// Costs is what a call takes of named limits, by their units: up to 8, each 1 to MaxCosts.
+	Costs map[string]int
 	// At is the earliest instant of the first call; zero means at once.
 	At time.Time
 	// Delay is At relative to the enqueue, by Redis's clock. At and Delay exclude
@@ -149,6 +151,13 @@ func MaxReschedules(n int) Option {
 
 // MaxCost is the highest cost of a call.
 const MaxCost = store.MaxCost
+
+// MaxCosts is the highest cost of a call in a unit.
+const MaxCosts = 1_000_000_000
+
+// Costs is what a call takes of named limits, by their units: {"tokens": 1200}. Of a limit whose unit it does not
+// name, the call takes the destination's estimate, or 1.
+func Costs(byUnit map[string]int) Option { return func(s *Spec) { s.Costs = byUnit } }
 
 // Cost is what a call takes of each window of the destination's declared limits, 1 to MaxCost; 1
 // without it. A job whose cost is above a window can never run. A handler sets [Job].Cost to what the

@@ -3,8 +3,10 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -174,6 +176,17 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	if c := s.Cost; c != nil && (*c < 1 || *c > MaxCost) {
 		bad("cost", "must be from 1 to %d, is %d", MaxCost, *c)
 	}
+	if len(s.Costs) > mostCosts {
+		bad("costs", "must name up to %d units, has %d", mostCosts, len(s.Costs))
+	} else {
+		for _, unit := range slices.Sorted(maps.Keys(s.Costs)) {
+			if c := s.Costs[unit]; !unitForm.MatchString(unit) {
+				bad("costs", "%q is not a unit: want 1 to 63 of a-z, 0-9 and '-', not starting with '-'", clip(unit))
+			} else if c < 1 || c > MaxCosts {
+				bad("costs."+unit, "must be from 1 to %d, is %d", MaxCosts, c)
+			}
+		}
+	}
 	if s.Delay < 0 {
 		bad("delay", "must not be negative")
 	}
@@ -281,3 +294,8 @@ func CallbackHost(target string) string {
 	}
 	return strings.ToLower(u.Host)
 }
+
+// mostCosts is how many units a job may have costs in.
+const mostCosts = 8
+
+var unitForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)

@@ -61,6 +61,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 		if own.Cost != job.Cost {
 			r.cost = own.Cost
 		}
+		r.draws = d.really(own)
 	}
 	if ownTimeout && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		r = r.withinJobTimeout(job)

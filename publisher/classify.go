@@ -21,6 +21,7 @@ type callResult struct {
 	scope      jobs.Scope            // of rateLimited, and of refused or missing credentials
 	reschedule *jobs.RescheduleError // of rescheduled
 	permanent  bool                  // of unauthorized: only a person can renew the credentials
+	draws      []breaker.Draw        // likewise of named limits
 	cost       int                   // what the call has really cost; 0: as the job says
 	whose      blame                 // of rateLimited, and of what countsForOutage
 	refusals   refusals              // of the job, with this one; zero if it was not refused

@@ -103,10 +103,11 @@ func (d *destination) queues() []string {
 // prepare creates the engine and the breaker. stop is called with the reason if the worker
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
-	g := &gate{reach: d.reach}
+	g := &gate{reach: d.reach, unknown: d.s.unknown(), priceOf: d.priceOf}
 	g.reserve(d.s.reserve, len(d.serves()))
 	g.ready = func(ctx context.Context, queues int) (int, error) {
-		return store.Ready(ctx, d.rdb, d.queues()[:queues])
+		n, _, err := store.Ready(ctx, d.rdb, d.queues()[:queues])
+		return n, err //nolint:wrapcheck // the gate wraps it
 	}
 	d.gate = g
 	scarce := g.scarce
@@ -115,7 +116,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 	}
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker,
-		Gate: g, KeyOf: d.limitKeys(),
+		Gate: g, KeyOf: d.limitKeys(), AskAll: d.s.vary(),
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		Scarce:        scarce, Weights: store.WeightsOf(d.s.weights),

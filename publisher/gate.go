@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,17 +50,21 @@ type gate struct {
 	b     *breaker.Breaker
 	reach *reach
 
+	unknown price // of a job that is not known yet
+	priceOf func(message string, cost int) price
+
 	// Only the fetching goroutine uses the next three.
 	waited bool          // since the last grant
 	look   time.Duration // the longest wait for the cost
 	took   time.Duration // how long Redis takes to grant permits, of late
 
-	atOnce atomic.Int64 // how many permits to ask for at most; less than 1 is 1
-	cost   atomic.Int64 // what the next permit is to be for; 0 is 1
-	last   atomic.Int64 // cost of the job that Admit was asked about last
-	denied atomic.Int64 // when permits of the destination were last refused, unix nanoseconds
+	atOnce atomic.Int64          // how many permits to ask for at most; less than 1 is 1
+	next   atomic.Pointer[price] // what the next permit is to be for; nil is unknown
+	last   atomic.Pointer[price] // of the job that Admit was asked about last
+	denied atomic.Int64          // when permits of the destination were last refused, unix nanoseconds
 
-	slots keySlots
+	slots  keySlots
+	ofKeys keyPrices
 
 	classes []class
 	costly  atomic.Int64                                       // index of the class of the job that cost is for
@@ -131,29 +137,29 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			pause = min(2*pause, idleMax)
 			continue
 		}
-		cost := int(max(1, g.cost.Load()))
+		want := g.nextPrice()
 		if !free || view.State != breaker.Closed {
 			n = 1
 		}
-		permits, queues, err := g.ask(ctx, n, &cost, view.State)
+		permits, queues, err := g.ask(ctx, n, &want, view.State)
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
 			g.denied.Store(time.Now().UnixNano())
 			// At least 1 ms: the view may be about to change.
-			g.wait(ctx, max(time.Millisecond, g.pause(open, cost)), changed)
+			g.wait(ctx, max(time.Millisecond, g.pause(open, want)), changed)
 			continue
 		case err != nil:
 			return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 		}
-		if cost > 1 { // not what was granted to look
+		if !want.equal(g.unknown) { // not what was granted to look
 			g.look = 0
 		}
 		if reachable, _, _ := g.reach.admit(time.Now()); !reachable && len(permits) > 1 {
 			_ = g.b.ReleaseAll(ctx, permits[1:]) // their leases end anyway
 			permits = permits[:1]
 		}
-		r := engine.Grant{Max: len(permits), Queues: queues, Permit: permits[0], Cost: cost}
+		r := engine.Grant{Max: len(permits), Queues: queues, Permit: permits[0], Cost: want.cost}
 		for _, p := range permits[1:] {
 			r.More = append(r.More, p)
 		}
@@ -164,7 +170,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 // allow asks for permits for up to n jobs: for twice as many as were granted last, so that workers
 // share what there is, and as far ahead as it takes to grant them, to fetch their jobs and to ask
 // again, so that no call is lost meanwhile.
-func (g *gate) allow(ctx context.Context, n, cost, leave int, state breaker.State) ([]breaker.Permit, error) {
+func (g *gate) allow(ctx context.Context, n int, want price, leave int, state breaker.State) ([]breaker.Permit, error) {
 	var lead, within time.Duration
 	if took := max(g.took, time.Millisecond); state == breaker.Closed {
 		lead = min(took+took/4, mostAhead/2) // to fetch the jobs
@@ -172,7 +178,7 @@ func (g *gate) allow(ctx context.Context, n, cost, leave int, state breaker.Stat
 	}
 	n = min(n, max(1, int(g.atOnce.Load())))
 	started := time.Now()
-	permits, err := g.b.Cost(cost).Leave(leave).AllowN(ctx, n, lead, within)
+	permits, err := g.b.Cost(want.cost).Draws(want.draws...).Leave(leave).AllowN(ctx, n, lead, within)
 	if took := time.Since(started); took < g.took {
 		g.took = (g.took + took) / 2
 	} else {
@@ -184,15 +190,22 @@ func (g *gate) allow(ctx context.Context, n, cost, leave int, state breaker.Stat
 	return permits, err //nolint:wrapcheck // Wait does
 }
 
+func (g *gate) nextPrice() price {
+	if p := g.next.Load(); p != nil {
+		return *p
+	}
+	return g.unknown
+}
+
 // pause is how long to wait after a refusal of a cost. Another worker may take the job of that
 // cost, so after a while, longer each time, the gate looks at the next job again.
-func (g *gate) pause(open *breaker.OpenError, cost int) time.Duration {
+func (g *gate) pause(open *breaker.OpenError, want price) time.Duration {
 	pause := pauseAfter(open)
-	if open.Cause != breaker.CauseRate || cost == 1 {
+	if open.Cause != breaker.CauseRate && open.Limit == "" || want.equal(g.unknown) {
 		return pause
 	}
 	if g.look = min(max(retryPermit, 2*g.look), mostLook); pause > g.look {
-		g.cost.Store(1)
+		g.next.Store(nil)
 		return g.look
 	}
 	return pause
@@ -220,40 +233,49 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 }
 
 // Admit implements engine.Gate.
-func (g *gate) Admit(ctx context.Context, queue, key string, cost int, permit any) engine.Admission {
+func (g *gate) Admit(ctx context.Context, queue, key string, cost int, message string, permit any) engine.Admission {
 	class := g.class(queue)
-	of := g.b.Key(key).Leave(g.leave(class))
+	of, want := g.b.Key(key).Leave(g.leave(class)), price{cost: cost}
+	if cost > 0 {
+		want = g.priceOf(message, cost)
+		g.ofKeys.put(key, want)
+	} else if known, ok := g.ofKeys.get(key); ok {
+		want = known
+	}
 	var p breaker.Permit
 	var err error
 	have, granted := permit.(breaker.Permit)
 	have = have.Leave(g.leave(class))
 	switch {
-	case granted && cost == 0:
+	case granted && cost == 0 && want.draws == nil:
 		p, err = have.ForKey(ctx, key)
+	case granted && cost == 0:
+		p, err = have.ForCall(ctx, key, want.cost, want.draws...)
 	case granted:
-		next := int64(1)
-		if cost != have.Cost() {
+		if cost != have.Cost() || want.draws != nil && !slices.Equal(want.draws, have.Draws()) {
 			g.atOnce.Store(1)
 		}
-		if g.last.Swap(int64(cost)) == int64(cost) {
-			next = int64(cost) // jobs seem to be alike
+		var next *price
+		if last := g.last.Swap(&want); last != nil && last.equal(want) {
+			next = &want // jobs seem to be alike
 		}
-		g.cost.Store(next)
+		g.next.Store(next)
 		g.costly.Store(int64(max(0, len(g.classes)-1)))
-		p, err = have.ForCall(ctx, key, cost)
+		p, err = have.ForCall(ctx, key, cost, want.draws...)
 	case of.Free():
 		return engine.Admission{} // permit acquires one for the call, at no cost
 	default:
-		p, err = of.Cost(cost).Allow(ctx)
+		p, err = of.Cost(cost).Draws(want.draws...).Allow(ctx)
 	}
 	if _, never := errors.AsType[*breaker.CostError](err); never {
-		g.cost.Store(1)
+		g.next.Store(nil)
 		return engine.Admission{Permit: permit} // permit has the error, and the job fails
 	}
 	open, refused := errors.AsType[*breaker.OpenError](err)
 	no := engine.Admission{Verdict: engine.KeyRefused}
-	if granted && refused && open.Cause == breaker.CauseRate && open.Name == g.b.Name() {
-		g.cost.Store(int64(cost)) // it is the next job
+	ofValue := refused && key != "" && strings.Contains(open.Limit, "/") // other keys may have other values
+	if granted && refused && cost > 0 && (open.Cause == breaker.CauseRate || open.Limit != "") && open.Name == g.b.Name() && !ofValue {
+		g.next.Store(&want) // it is the next job
 		g.costly.Store(int64(class))
 		g.denied.Store(time.Now().UnixNano())
 		return engine.Admission{Verdict: engine.Refused}
@@ -267,6 +289,8 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, permit an
 			no.Err = err
 		}
 	case !refused:
+	case ofValue:
+		no.Until = open.Until
 	case open.Name != of.Name():
 		no.Until = time.Now().Add(retryPermit) // the destination's breaker opened meanwhile
 	case open.Until.IsZero() && open.State == breaker.Open:
@@ -316,7 +340,7 @@ func (g *gate) keep(p breaker.Permit) bool {
 	if g.keeps && g.kept == p {
 		return true
 	}
-	if g.keeps || p.Key() != "" || p.Leaves() < g.leave(len(g.classes)-1) || max(1, int64(p.Cost())) < g.cost.Load() {
+	if g.keeps || p.Key() != "" || p.Leaves() < g.leave(len(g.classes)-1) || !g.covers(p) {
 		return false
 	}
 	if g.kept != p {
@@ -324,6 +348,12 @@ func (g *gate) keep(p breaker.Permit) bool {
 	}
 	g.keeps = true
 	return true
+}
+
+// covers reports whether the next permit may be p.
+func (g *gate) covers(p breaker.Permit) bool {
+	next := g.next.Load()
+	return next == nil || max(1, p.Cost()) >= next.cost && (next.draws == nil || slices.Equal(next.draws, p.Draws()))
 }
 
 // takeKept returns the kept permit, unless it is too old.
@@ -380,6 +410,32 @@ func (s *keySlots) next(key string) bool {
 		return false
 	}
 	return waits
+}
+
+// keyPrices are what the last job of each key took, where that is not its cost alone: most likely the next one takes as
+// much.
+type keyPrices struct {
+	mu sync.Mutex
+	of map[string]price
+}
+
+func (k *keyPrices) put(key string, p price) {
+	if key == "" || p.draws == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil || len(k.of) >= maxSlots {
+		k.of = map[string]price{}
+	}
+	k.of[key] = p
+}
+
+func (k *keyPrices) get(key string) (price, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, ok := k.of[key]
+	return p, ok
 }
 
 // Close implements engine.Gate.

@@ -102,6 +102,7 @@ type settings struct {
 	unfair     bool
 	weights    map[string]float64
 	keyBy      func(*jobs.Job) (string, error) // nil: the job's key
+	limits     []NamedLimit
 	alike      map[string]string
 	shortProbe bool
 	alsoServes []string

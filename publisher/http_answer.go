@@ -39,7 +39,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	var incomplete error // why the body that was read is not the whole one
 	read := func() []byte {
 		most := most
-		if h.o.Rules != nil {
+		if h.o.Rules != nil || h.o.Costs != nil {
 			most = max(most, MaxRulesBody)
 		}
 		body, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)))
@@ -108,6 +108,14 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	default:
 		body = read()
 		keep(body)
+	}
+	if h.o.Costs != nil && !limited {
+		for unit, n := range h.o.Costs(Answered{Job: job, Status: resp.StatusCode, Header: resp.Header, Body: body, Received: received}) {
+			if job.Costs == nil {
+				job.Costs = map[string]int{}
+			}
+			job.Costs[unit] = n
+		}
 	}
 	if !decided && !limited && (err == nil || resp.StatusCode != http.StatusUnauthorized) {
 		if d, found := doubtOf(resp.StatusCode, body); found {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strings"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -18,15 +16,11 @@ func (d *decider) limitKeys() func(msg, own string) string {
 		return nil
 	}
 	return func(encoded, own string) string {
-		msg, err := store.DecodeMessage([]byte(encoded))
+		job, err := decoded(encoded)
 		if err != nil {
 			return own // process fails the job
 		}
-		job, err := store.JobOf[jobs.Job](msg, nil)
-		if err != nil {
-			return own
-		}
-		key, err := d.keyBy(job)
+		key, err := guarded(d.s.keyBy, job)
 		if err != nil {
 			if d.unkeyed.Allow(err.Error()) {
 				d.log.Warn("KEY_BY gives no key for a job; the breaker and limits of its own key hold it", "job", job.ID, "error", clean(err.Error(), maxError))
@@ -35,16 +29,6 @@ func (d *decider) limitKeys() func(msg, own string) string {
 		}
 		return toKey(key)
 	}
-}
-
-// keyBy calls KeyBy; a panic is an error.
-func (d *decider) keyBy(job *jobs.Job) (key string, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("KeyBy panicked: %v", r)
-		}
-	}()
-	return d.s.keyBy(job)
 }
 
 // maxKey is the longest key, in bytes.

@@ -15,7 +15,7 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	p, ok := delivery.Permit.(breaker.Permit)
 	delivery.Permit = nil // it is used, or released here
 	if ok && d.inTime(p) {
-		own, err := p.ForCall(d.calls, delivery.Key, job.Cost) // as the gate has admitted it, but for a CostError
+		own, err := p.ForCall(d.calls, delivery.Key, job.Cost, d.draws(job)...) // as the gate has admitted it, but for a CostError
 		if err != nil {
 			d.release(p)
 		}
@@ -23,7 +23,7 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	}
 	// The gate was open, or the permit's time is over.
 	d.release(p)
-	return d.breaker.Key(delivery.Key).Cost(job.Cost).Leave(d.gate.leave(d.gate.class(delivery.Queue))).Allow(d.calls)
+	return d.breaker.Key(delivery.Key).Cost(job.Cost).Draws(d.draws(job)...).Leave(d.gate.leave(d.gate.class(delivery.Queue))).Allow(d.calls)
 }
 
 // inTime reports whether a permit is still good: its lease has not ended while this process was

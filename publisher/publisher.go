@@ -219,6 +219,9 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if s.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("timeout must be positive, is %s", s.timeout))
 	}
+	for _, l := range s.limits {
+		s.breaker.Limits = append(s.breaker.Limits, l.NamedLimit)
+	}
 	s.breaker.Destination, s.breaker.MaxInFlight = "checked-above", 0
 	if s.breaker.ProbeTimeout == 0 {
 		s.breaker.ProbeTimeout = max(0, s.timeout) + 5*time.Second

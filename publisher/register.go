@@ -181,6 +181,9 @@ func (s settings) compared() map[string]string {
 		"also serves":     fmt.Sprint(s.alsoServes),
 		"reserve":         fmt.Sprint(s.reserve),
 	}
+	if len(s.limits) > 0 {
+		out["limits"] = s.describeLimits()
+	}
 	maps.Copy(out, s.alike)
 	return out
 }

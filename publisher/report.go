@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -30,7 +31,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		}
 	}
 	if r.kind != rateLimited { // what was refused has cost nothing more
-		o = o.WithCost(r.cost)
+		o = o.WithCost(r.cost).WithDraws(r.draws...)
 	}
 	ofKey := permit.Metered() && permit.Key() != ""
 	limited := ofKey
@@ -51,11 +52,19 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	switch {
 	case next != (breaker.Permit{}):
 		d.engine.KeySlot(permit.Key(), next)
-	case limited:
+	case limited || givesBack(permit, r.draws):
 		// The call freed capacity for a held job of the key.
 		d.engine.KeyOpened(permit.Key())
 	}
 	return status
+}
+
+// givesBack reports whether a call has cost less of a named limit than its permit took.
+func givesBack(permit breaker.Permit, really []breaker.Draw) bool {
+	taken := permit.Draws()
+	return permit.Key() != "" && slices.ContainsFunc(really, func(d breaker.Draw) bool {
+		return slices.ContainsFunc(taken, func(t breaker.Draw) bool { return t.Limit == d.Limit && d.Cost < t.Cost })
+	})
 }
 
 // limited is the report of a rate-limited call.

@@ -80,14 +80,14 @@ func (g *gate) noteReady(queue string) {
 // ask acquires permits, for jobs of how many of the first queues (0 is all). It asks for the least urgent
 // class, whose permits serve all, and, as long as it is refused what is reserved, for more urgent ones that have jobs.
 // A job that has been refused for its cost is the next one of its class; others are asked for with a cost of 1.
-func (g *gate) ask(ctx context.Context, n int, cost *int, state breaker.State) (permits []breaker.Permit, queues int, err error) {
+func (g *gate) ask(ctx context.Context, n int, want *price, state breaker.State) (permits []breaker.Permit, queues int, err error) {
 	at := len(g.classes) - 1
-	if *cost > 1 && at > 0 {
+	if !want.equal(g.unknown) && at > 0 {
 		at = int(g.costly.Load())
 	}
 	for {
 		leave := g.leave(at)
-		permits, err = command(ctx, func(ctx context.Context) ([]breaker.Permit, error) { return g.allow(ctx, n, *cost, leave, state) })
+		permits, err = command(ctx, func(ctx context.Context) ([]breaker.Permit, error) { return g.allow(ctx, n, *want, leave, state) })
 		if err == nil && at < len(g.classes)-1 {
 			queues = g.classes[at].queues
 		}
@@ -108,7 +108,7 @@ func (g *gate) ask(ctx context.Context, n int, cost *int, state breaker.State) (
 		if at++; ready == 0 {
 			return nil, 0, err
 		}
-		n, *cost = min(n, ready), 1
+		n, *want = min(n, ready), g.unknown
 	}
 }
 

@@ -17,38 +17,16 @@ var keyVars = map[string]expression.Type{
 // function that it returns evaluates it, and decodes the payload if the expression uses it; its errors hold no
 // value of the job. Without a source it is nil. The error is an *expression.Error.
 func KeyBy(source string) (func(*jobs.Job) (string, error), error) {
-	if source == "" {
-		return nil, nil
-	}
-	program, err := expression.Compile(source, expression.Options{Vars: keyVars})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the column
+	eval, err := overJob(source)
+	if eval == nil {
+		return nil, err
 	}
 	return func(job *jobs.Job) (string, error) {
-		var unread error
-		v, err := program.Eval(map[string]any{
-			"key": job.Key, "priority": string(job.Priority),
-			"request": func() any { return requestOf(job.Request) },
-			"payload": func() any {
-				if job.Payload == nil {
-					return nil
-				}
-				v, err := expression.JSON(job.Payload)
-				if err != nil {
-					unread = fmt.Errorf("payload %w", err)
-				}
-				return v
-			},
-		})
-		switch {
-		case unread != nil:
-			return "", unread
-		case err != nil:
-			return "", withoutValues(err, source)
+		v, err := eval(job)
+		if err != nil {
+			return "", err
 		}
 		switch v := v.(type) {
-		case nil:
-			return "", errors.New("there is no such value")
 		case string:
 			return v, nil
 		case int, float64, bool:
@@ -56,6 +34,18 @@ func KeyBy(source string) (func(*jobs.Job) (string, error), error) {
 		}
 		return "", errors.New("the value is not a text or a number")
 	}, nil
+}
+
+// payloadOf is the payload as expressions see it.
+func payloadOf(job *jobs.Job, unread *error) any {
+	if job.Payload == nil {
+		return nil
+	}
+	v, err := expression.JSON(job.Payload)
+	if err != nil {
+		*unread = fmt.Errorf("payload %w", err)
+	}
+	return v
 }
 
 func requestOf(r jobs.Request) map[string]any {

@@ -250,10 +250,10 @@ func TestLimits(t *testing.T) {
 		t.Errorf("of the destination: %+v", shop)
 	}
 	alice := b.get(t, "/v1/limits/shop?key=alice").ok(t, http.StatusOK).body
-	if want := regexp.MustCompile(`^{"name":"shop/alice","declared":\[\],"announced":\[{"name":null,"limit":100,"window_secs":null,"burst":null,"zone":null,"used":99,"remaining":1,"resets_at":"[^"]*Z"}\],"concurrency":null,"learned":null,"override":null}\n$`); !want.MatchString(alice) {
+	if want := regexp.MustCompile(`^{"name":"shop/alice","declared":\[\],"announced":\[{"name":null,"limit":100,"window_secs":null,"burst":null,"zone":null,"used":99,"remaining":1,"resets_at":"[^"]*Z"}\],"concurrency":null,"learned":null,"named":\[\],"override":null}\n$`); !want.MatchString(alice) {
 		t.Errorf("of the key: %s", alice)
 	}
-	if got := b.post(t, "/v1/limits/shop%2Falice/forget", `{"reason":"wrong"}`).ok(t, http.StatusOK).body; got != `{"name":"shop/alice","declared":[],"announced":[],"concurrency":null,"learned":null,"override":null}`+"\n" {
+	if got := b.post(t, "/v1/limits/shop%2Falice/forget", `{"reason":"wrong"}`).ok(t, http.StatusOK).body; got != `{"name":"shop/alice","declared":[],"announced":[],"concurrency":null,"learned":null,"named":[],"override":null}`+"\n" {
 		t.Errorf("forgotten: %s", got)
 	}
 	events := decode[ops.List[breaker.Event]](t, b.get(t, "/v1/breakers/shop%2Falice/history?limit=1").ok(t, http.StatusOK)).Items

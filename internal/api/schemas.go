@@ -59,6 +59,7 @@ type Job struct {
 	RescheduleCount int                     `json:"reschedule_count" doc:"How often it was rescheduled; that is not a failure." example:"5"`
 	MaxReschedules  *int                    `json:"max_reschedules" doc:"Further reschedules fail it; null: no limit." example:"100"`
 	Cost            int                     `json:"cost" doc:"What a call takes of each window of the destination's declared limits." example:"1"`
+	Costs           map[string]int          `json:"costs,omitempty" doc:"What a call takes of named limits, by their units; absent for none." example:"{\"tokens\":1200}"`
 	AvailableAt     time.Time               `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
 	CreatedAt       time.Time               `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
 	StartedAt       *time.Time              `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
@@ -99,22 +100,23 @@ type Retry struct {
 
 // NewJob is a job to be enqueued.
 type NewJob struct {
-	Destination    string     `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
-	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte, or encoded as request.encoding says; in the strings of a job with parents {{ parents.ID.field }} takes their outputs. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
-	ID             string     `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely. With tokens it is of the token's name that took it: another name is refused." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
-	Key            string     `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
-	Request        *Request   `json:"request,omitempty" doc:"The rest of the call."`
-	Priority       string     `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
-	Batch          string     `json:"batch,omitempty" doc:"A batch to count, list or cancel it with; needs not be created." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"monday"`
-	After          []string   `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
-	Retry          *Retry     `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is not a failure."`
-	MaxReschedules *int       `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
-	Cost           *int       `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What a call takes of each window of the destination's declared limits; 1 unless given. A cost above a window is refused: the job can never run." example:"40"`
-	AvailableAt    *time.Time `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
-	OnSuccess      string     `json:"on_success,omitempty" doc:"URL of a signed callback when it has completed. Its host is in CALLBACK_HOSTS." example:"https://app.example.com/done"`
-	OnFailure      string     `json:"on_failure,omitempty" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
-	TTL            *ttl       `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
-	ExpiresAt      *time.Time `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
+	Destination    string         `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
+	Payload        anyJSON        `json:"payload" doc:"The body of the call: any JSON, sent byte for byte, or encoded as request.encoding says; in the strings of a job with parents {{ parents.ID.field }} takes their outputs. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
+	ID             string         `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely. With tokens it is of the token's name that took it: another name is refused." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
+	Key            string         `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
+	Request        *Request       `json:"request,omitempty" doc:"The rest of the call."`
+	Priority       string         `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
+	Batch          string         `json:"batch,omitempty" doc:"A batch to count, list or cancel it with; needs not be created." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"monday"`
+	After          []string       `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
+	Retry          *Retry         `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is not a failure."`
+	MaxReschedules *int           `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
+	Cost           *int           `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What a call takes of each window of the destination's declared limits; 1 unless given. A cost above a window is refused: the job can never run." example:"40"`
+	Costs          map[string]int `json:"costs,omitempty" doc:"What a call takes of named limits, by their units, up to 8, each 1 to 1000000000; the destination's estimate, or 1, unless given." example:"{\"tokens\":1200}"`
+	AvailableAt    *time.Time     `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
+	OnSuccess      string         `json:"on_success,omitempty" doc:"URL of a signed callback when it has completed. Its host is in CALLBACK_HOSTS." example:"https://app.example.com/done"`
+	OnFailure      string         `json:"on_failure,omitempty" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
+	TTL            *ttl           `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
+	ExpiresAt      *time.Time     `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
 }
 
 // ttl is a duration: seconds, or a text.
@@ -243,6 +245,7 @@ type Limits struct {
 	Declared    []Limit                  `json:"declared" doc:"The configured limits."`
 	Announced   []Limit                  `json:"announced" doc:"What the API said with its answers."`
 	Concurrency orNull[ConcurrencyLimit] `json:"concurrency" doc:"How many calls may be in flight in the whole fleet, as configured or learned; null: any number."`
+	Named       []NamedUse               `json:"named" doc:"The named limits that the destination draws on, each value of a key by itself; none of a key."`
 	Learned     orNull[LearnedLimit]     `json:"learned" doc:"What refusals without a hint have taught; null: nothing."`
 	Override    orNull[Override]         `json:"override" doc:"The limit that an operator has set above the configured one; null: none."`
 }
@@ -260,6 +263,15 @@ type Limit struct {
 	Used      *int       `json:"used" doc:"How many are used now, of a declared limit with a burst: of the burst; null: unknown." example:"3"`
 	Remaining *int       `json:"remaining" doc:"How many calls may still start now; null: unknown." example:"17"`
 	ResetsAt  *time.Time `json:"resets_at" doc:"When none is used any more if no further call is made; null: none is used, or it is unknown." example:"2030-01-31T14:35:00Z"`
+}
+
+// NamedUse describes breaker.NamedUse.
+type NamedUse struct {
+	Name        string                   `json:"name" doc:"Name of the limit, which destinations share." example:"openai-tokens"`
+	Unit        string                   `json:"unit" doc:"What its rate counts." example:"tokens"`
+	Key         string                   `json:"key" doc:"Value of its key, which has a budget of its own; empty for a limit without a key." example:"gpt-4o"`
+	Windows     []Limit                  `json:"windows" doc:"The windows of its rate."`
+	Concurrency orNull[ConcurrencyLimit] `json:"concurrency" doc:"How many of its calls may be in flight; null: any number."`
 }
 
 // ConcurrencyLimit is breaker.ConcurrencyLimit, under the name that it has in the API.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -111,12 +112,16 @@ func TestKeysInRedisAreListed(t *testing.T) {
 	t.Cleanup(func() { _ = oauth.Close() })
 	api, url := startAPI(t, fakeapi.Options{})
 	_, _, receivers := people(t)
+	limits := filepath.Join(t.TempDir(), "d.yaml")
+	if err := os.WriteFile(limits, []byte("limits: {all: {rate: 900/1s, concurrency: 9}, some: {rate: 900/1s, concurrency: 9, key: payload}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cfg := load(t, append(receivers, "REDIS_URL="+server.URL(),
 		"CREDENTIALS_KEY=cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=",
 		"DESTINATION_0_NAME=art", "DESTINATION_0_URL="+url, "DESTINATION_0_OAUTH_TOKEN_URL="+tokens+"/token",
 		"DESTINATION_0_OAUTH_CLIENT_ID="+fakeoauth.ClientID, "DESTINATION_0_OAUTH_CLIENT_SECRET="+fakeoauth.ClientSecret,
 		"DESTINATION_0_RATE=1000/s", "DESTINATION_0_KEY_RATE=500/s", "DESTINATION_0_FLEET_CONCURRENCY=5", "DESTINATION_0_KEY_CONCURRENCY=2",
-		"CIRCUIT_BREAKER_COOLDOWN_MS=200")...)
+		"DESTINATIONS_FILE="+limits, "DESTINATION_0_LIMITS=[all, some]", "CIRCUIT_BREAKER_COOLDOWN_MS=200")...)
 	stop := run(t, cfg)
 	ctx := t.Context()
 	client, err := NewClient(rdb, cfg, nil, silent)

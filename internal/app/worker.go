@@ -329,6 +329,11 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	if err != nil {
 		return refused("KEY_BY", err)
 	}
+	limits, costs, err := namedLimits(d.Limits)
+	if err != nil {
+		return refused("LIMITS", err)
+	}
+	options.Costs = costs
 	traced.wrap(&options)
 	h, err := publisher.NewHTTP(options)
 	if err == nil {
@@ -344,6 +349,8 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.ShortProbe(), // config warns of it
 			publisher.AlsoServes(d.AlsoServes...),
 			publisher.KeyBy(keyBy),
+			publisher.Limits(limits...),
+			publisher.Setting("what limits count", d.Limits.String()),
 			publisher.Setting("key by", d.KeyBy),
 			publisher.Setting("preset", d.Preset),
 			publisher.Setting("URL", d.Method+" "+d.URL),

@@ -21,31 +21,32 @@ import (
 )
 
 type enqueueCmd struct {
-	Destination    string   `short:"d" placeholder:"NAME" help:"Destination that the job is published to. With --file: of lines that name none."`
-	Key            string   `placeholder:"KEY" help:"Owner of the budget inside the destination, such as a user; a name, never a token."`
-	Payload        string   `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or @- for stdin. Sent byte for byte, or as --encoding says. Default: ${default}."`
-	Encoding       string   `placeholder:"form" help:"How the payload becomes the body: json (default), form, multipart or raw. See docs/requests.md."`
-	Form           []string `sep:"none" placeholder:"NAME=VALUE" help:"Field of a form, in place of --payload; may be repeated."`
-	FilePart       []string `sep:"none" placeholder:"NAME=@PATH" help:"File of a multipart form, in place of --payload; may be repeated."`
-	Method         string   `placeholder:"PUT" help:"HTTP method of the call; the destination's unless given."`
-	CallTimeout    string   `placeholder:"10s" help:"Longest time of the call, in whole seconds, where the destination's timeout is longer."`
-	Path           string   `placeholder:"/PATH" help:"Appended to the destination's URL."`
-	Query          string   `placeholder:"A=B" help:"Appended to the destination's query, without a question mark."`
-	Header         []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the call; may be repeated."`
-	ID             string   `name:"id" placeholder:"ID" help:"Id of the job; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is printed."`
-	At             string   `placeholder:"TIME" help:"Not before this instant: RFC 3339, such as 2026-01-31T14:35:00Z."`
-	Delay          string   `placeholder:"5m" help:"Not before this time from now: 30s, 5m, 2h, 7d."`
-	TTL            string   `name:"ttl" placeholder:"1h" help:"Expire the job if it has not started within this time: 30s, 1h, 7d; 0 expires it at once."`
-	ExpiresAt      string   `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
-	Batch          string   `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
-	After          []string `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
-	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than reschedule it more often than this."`
-	Cost           *int     `placeholder:"N" help:"What a call takes of each window of the destination's declared limits (RATE, KEY_RATE); 1 unless given."`
-	Priority       string   `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
-	Retry          string   `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
-	Wait           bool     `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
-	Timeout        string   `placeholder:"5m" help:"With --wait: how long at most; for ever unless given."`
-	File           string   `short:"f" placeholder:"JOBS.jsonl" help:"Enqueue a file, one job a line; - for stdin."`
+	Destination    string         `short:"d" placeholder:"NAME" help:"Destination that the job is published to. With --file: of lines that name none."`
+	Key            string         `placeholder:"KEY" help:"Owner of the budget inside the destination, such as a user; a name, never a token."`
+	Payload        string         `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or @- for stdin. Sent byte for byte, or as --encoding says. Default: ${default}."`
+	Encoding       string         `placeholder:"form" help:"How the payload becomes the body: json (default), form, multipart or raw. See docs/requests.md."`
+	Form           []string       `sep:"none" placeholder:"NAME=VALUE" help:"Field of a form, in place of --payload; may be repeated."`
+	FilePart       []string       `sep:"none" placeholder:"NAME=@PATH" help:"File of a multipart form, in place of --payload; may be repeated."`
+	Method         string         `placeholder:"PUT" help:"HTTP method of the call; the destination's unless given."`
+	CallTimeout    string         `placeholder:"10s" help:"Longest time of the call, in whole seconds, where the destination's timeout is longer."`
+	Path           string         `placeholder:"/PATH" help:"Appended to the destination's URL."`
+	Query          string         `placeholder:"A=B" help:"Appended to the destination's query, without a question mark."`
+	Header         []string       `sep:"none" placeholder:"NAME:VALUE" help:"Header of the call; may be repeated."`
+	ID             string         `name:"id" placeholder:"ID" help:"Id of the job; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is printed."`
+	At             string         `placeholder:"TIME" help:"Not before this instant: RFC 3339, such as 2026-01-31T14:35:00Z."`
+	Delay          string         `placeholder:"5m" help:"Not before this time from now: 30s, 5m, 2h, 7d."`
+	TTL            string         `name:"ttl" placeholder:"1h" help:"Expire the job if it has not started within this time: 30s, 1h, 7d; 0 expires it at once."`
+	ExpiresAt      string         `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
+	Batch          string         `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
+	After          []string       `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
+	MaxReschedules *int           `placeholder:"N" help:"Fail the job rather than reschedule it more often than this."`
+	Cost           *int           `placeholder:"N" help:"What a call takes of each window of the destination's declared limits (RATE, KEY_RATE); 1 unless given."`
+	Costs          map[string]int `placeholder:"tokens=1200" help:"What a call takes of named limits, by their units; may be repeated."`
+	Priority       string         `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
+	Retry          string         `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
+	Wait           bool           `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
+	Timeout        string         `placeholder:"5m" help:"With --wait: how long at most; for ever unless given."`
+	File           string         `short:"f" placeholder:"JOBS.jsonl" help:"Enqueue a file, one job a line; - for stdin."`
 	outputFlag
 
 	patience time.Duration // of --timeout; 0: for ever
@@ -112,7 +113,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
-		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost,
+		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs,
 	}
 	form, encoding := c.form(p.Stdin, cfg.MaxPayloadBytes, bad)
 	spec.Request.Encoding = encoding

@@ -95,6 +95,9 @@ func (r *rows) addJob(j ops.Job, now time.Time) {
 	if j.Cost > 1 {
 		r.add("cost", strconv.Itoa(j.Cost))
 	}
+	for _, unit := range slices.Sorted(maps.Keys(j.Costs)) {
+		r.add(unit, strconv.Itoa(j.Costs[unit]))
+	}
 	if j.Crashes > 0 {
 		r.add("crashes", strconv.Itoa(j.Crashes))
 	}

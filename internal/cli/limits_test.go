@@ -17,7 +17,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.run(t, "limits").want(t, 0, "NAME  SOURCE  LIMIT       USED  RESETS IN  CONFIDENCE  SINCE\nshop  -       none known  -     -          -           -\n", "")
-	if out := b.run(t, "limits", "shop", "-o", "json").ok(t); out != `{"name":"shop","declared":[],"announced":[],"concurrency":null,"learned":null,"override":null}`+"\n" {
+	if out := b.run(t, "limits", "shop", "-o", "json").ok(t); out != `{"name":"shop","declared":[],"announced":[],"concurrency":null,"learned":null,"named":[],"override":null}`+"\n" {
 		t.Errorf("no limits: %s", out)
 	}
 	b.run(t, "limits", "forget", "shop").want(t, 0, "shop: nothing was learned or announced\n", "")
@@ -76,7 +76,7 @@ declared +900 per month of UTC; used 1 of 900; resets in [0-9hdms]+\nfailures`)
 	}
 
 	b.run(t, "limits", "forget", "shop/alice").want(t, 0, "shop/alice: forgot the announced limit of 100 per window (99 of 100)\n", "")
-	if out := b.run(t, "limits", "shop/alice", "-o", "json").ok(t); !strings.Contains(out, `,"announced":[],"concurrency":null,"learned":null,"override":null}`) {
+	if out := b.run(t, "limits", "shop/alice", "-o", "json").ok(t); !strings.Contains(out, `,"announced":[],"concurrency":null,"learned":null,"named":[],"override":null}`) {
 		t.Errorf("forgotten: %s", out)
 	}
 	if out := b.run(t, "breaker", "history", "shop/alice").ok(t); !strings.Contains(out, "CLOSED  CLOSED  limits forgotten by hand") {

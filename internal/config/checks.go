@@ -53,6 +53,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	l.checkOAuth(*d, prefix, cfg.Credentials.Key)
 	l.checkRequests(*d, prefix)
 	l.checkRate(d, prefix)
+	l.checkLimits(d, prefix)
 	l.checkRetry(d, prefix, cfg.Retry)
 	l.checkCallback(*d, prefix, len(cfg.CallbackHosts) > 0)
 	for _, status := range d.PermanentStatus {

@@ -50,7 +50,7 @@ func loadWith(environ, ofFile []string) (*Config, []Warning, error) {
 	if err != nil {
 		return nil, warnings, err
 	}
-	cfg.env, cfg.blocks = l.env, blocks
+	cfg.env, cfg.blocks, cfg.limits = l.env, blocks, l.limits
 	return cfg, warnings, nil
 }
 
@@ -122,6 +122,9 @@ func (c *Config) Destination(name string) (Destination, bool) {
 	}
 	return Destination{}, false
 }
+
+// Limits are the named limits of the destinations file.
+func (c *Config) Limits() []Limit { return c.limits }
 
 // Setting names a setting of destination i, whose variable is DESTINATION_<i>_name, as its user
 // gave it: that variable, or its place in the destinations file. "" names the destination.

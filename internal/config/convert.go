@@ -34,7 +34,14 @@ func (c *Config) Convert() ([]byte, error) {
 				value = strings.ToUpper(strings.ReplaceAll(d.Name, "-", "_")) + strings.TrimPrefix(v.name, strings.TrimSuffix(blockName(c.blocks[i], ""), "_"))
 				head = append(head, fmt.Sprintf("Set %s to what %s holds.", value, v.name))
 			}
-			block.Content = append(block.Content, scalar(setting), scalar(value))
+			node := scalar(value)
+			if v.typ == reflect.TypeFor[LimitUses]() {
+				var list yaml.Node
+				if err := yaml.Unmarshal([]byte(value), &list); err == nil {
+					node = list.Content[0]
+				}
+			}
+			block.Content = append(block.Content, scalar(setting), node)
 		}
 		destinations.Content = append(destinations.Content, scalar(d.Name), block)
 	}
@@ -44,7 +51,15 @@ func (c *Config) Convert() ([]byte, error) {
 	}
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
-	root := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{scalar("destinations"), destinations}}
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	if len(c.limits) > 0 {
+		limits := &yaml.Node{Kind: yaml.MappingNode}
+		for _, l := range c.limits {
+			limits.Content = append(limits.Content, scalar(l.Name), l.node())
+		}
+		root.Content = append(root.Content, scalar("limits"), limits)
+	}
+	root.Content = append(root.Content, scalar("destinations"), destinations)
 	if err := enc.Encode(root); err != nil {
 		return nil, fmt.Errorf("config: convert: %w", err)
 	}

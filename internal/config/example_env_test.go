@@ -92,7 +92,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	}
 	// The files that have to be there.
 	for name, content := range map[string]string{
-		"DESTINATIONS_FILE": "destinations:\n", "DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
+		"DESTINATIONS_FILE": "limits: {openai-requests: {rate: 500/1m}, openai-tokens: {rate: 9/1m, unit: tokens}}\n", "DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
 	} {
 		environ[slices.Index(names, name)] = name + "=" + writeFile(t, content, 0o600)
 	}

@@ -22,6 +22,8 @@ import (
 // fileVariable names the destinations file.
 const fileVariable = "DESTINATIONS_FILE"
 
+var fileSections = []string{"defaults", "limits", "destinations"}
+
 // MaxDestinationsFile bounds the destinations file, in bytes.
 const MaxDestinationsFile = 4 << 20
 
@@ -41,6 +43,7 @@ type destinationsFile struct {
 	found  *findings
 	name   string   // without its folder
 	only   []string // settings that are taken; nil: all
+	limits []Limit
 	places map[string]place
 	blocks map[int]place // of the destinations that no variable numbers
 }
@@ -64,6 +67,7 @@ func (l *loader) readFile(only []string) {
 	default:
 		f.read(content)
 	}
+	l.limits = f.limits
 }
 
 func (f *destinationsFile) read(content []byte) {
@@ -80,16 +84,19 @@ func (f *destinationsFile) read(content []byte) {
 		err = errors.New("is empty")
 	}
 	if err != nil {
-		f.found.fail(fileVariable, "write defaults and destinations in YAML; see docs/configuration.md", "%s: %s", f.name, strings.TrimPrefix(err.Error(), "yaml: "))
+		f.found.fail(fileVariable, "write defaults, limits and destinations in YAML; see docs/configuration.md", "%s: %s", f.name, strings.TrimPrefix(err.Error(), "yaml: "))
 		return
 	}
 	sections := map[string]*yaml.Node{}
 	for key, value := range f.mapping(root.Content[0], "") {
-		if key.Value != "defaults" && key.Value != "destinations" {
-			f.unknown(key, key.Value, []string{"defaults", "destinations"})
+		if !slices.Contains(fileSections, key.Value) {
+			f.unknown(key, key.Value, fileSections)
 			continue
 		}
 		sections[key.Value] = value
+	}
+	if node := sections["limits"]; node != nil {
+		f.limits = f.readLimits(node)
 	}
 	var defaults []setting
 	if node := sections["defaults"]; node != nil {
@@ -175,6 +182,10 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 		case f.only != nil && !slices.Contains(f.only, name):
 		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
 			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")
+		case v.typ == reflect.TypeFor[LimitUses]():
+			if written, err := f.usesText(value, at.path); err == nil && written != "[]" {
+				out = append(out, setting{name, written, at})
+			}
 		default:
 			written, problem := valueOf(value, v.typ)
 			if form == envSuffix && problem == "" {

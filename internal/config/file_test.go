@@ -75,10 +75,59 @@ func TestFileBesideVariables(t *testing.T) {
 	}
 }
 
+// Named limits are shown, converted and complete.
+func TestNamedLimitsInFile(t *testing.T) {
+	const content = `limits:
+  requests: {rate: [500/1m, 9/1d@UTC]}
+  tokens: {rate: "200000/1m:20000", concurrency: 10, unit: tokens, key: payload.model}
+defaults: {limits: [requests]}
+destinations:
+  chat:
+    url: https://a.example.com/
+    limits:
+      - requests
+      - {name: tokens, estimate: "max(payload.a, payload.b)", actual: body.usage.total_tokens}
+  pictures: {url: https://a.example.com/}
+`
+	cfg, _, err := withFile(t, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	converted, err := cfg.Convert()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := withFile(t, string(converted))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, converted)
+	}
+	for i, d := range again.Destinations {
+		if !reflect.DeepEqual(d.Limits, cfg.Destinations[i].Limits) || len(d.Limits) != 2-i {
+			t.Errorf("limits of %s are %v, want %v", d.Name, d.Limits, cfg.Destinations[i].Limits)
+		}
+	}
+	tokens := cfg.Destinations[0].Limits[1]
+	if got := strings.TrimSpace(fmt.Sprintln(tokens.Rate, tokens.Concurrency, tokens.Unit, tokens.Key, tokens.Estimate, tokens.Actual)); got != "200000/1m:20000 10 tokens payload.model max(payload.a, payload.b) body.usage.total_tokens" {
+		t.Errorf("tokens are %s", got)
+	}
+	var b strings.Builder
+	if err := cfg.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"DESTINATION_1_LIMITS=[requests]  # d.yaml:4", "limits.requests={rate: '500/1m,9/1d@UTC'}  # d.yaml:2",
+		`limits.tokens={rate: '200000/1m:20000', concurrency: 10, unit: tokens, key: payload.model}  # d.yaml:3`,
+	} {
+		if !strings.Contains(b.String(), line+"\n") {
+			t.Errorf("%q is missing in\n%s", line, b.String())
+		}
+	}
+}
+
 // Each mistake is named with its place and what to do; none is passed over.
 func TestMistakesInFile(t *testing.T) {
 	for _, test := range []struct{ content, want string }{
-		{"", `DESTINATIONS_FILE: d.yaml: is empty; write defaults and destinations in YAML`},
+		{"", `DESTINATIONS_FILE: d.yaml: is empty; write defaults, limits and destinations in YAML`},
 		{"destinations: {a: [", `DESTINATIONS_FILE: d.yaml: line 1: `},
 		{"destinations: {}\n---\nx: 1", `holds more than one YAML document`},
 		{"destination: {}", `d.yaml:1:1: destination: is not a setting; did you mean destinations?`},
@@ -99,6 +148,17 @@ func TestMistakesInFile(t *testing.T) {
 		{"destinations:\n  a: {url: https://a.example.com/, timeout: }", `destinations.a.timeout: has no value`},
 		{"destinations:\n  a: {url: https://a.example.com/, timeout: {a: {b: c}}}", `destinations.a.timeout: holds a part that is not a plain text`},
 		{"destinations:\n  a: {url: 'https://{key}.example.com/'}", `destinations.a.key_pattern: is not set, and url holds {key}`},
+		{"limits:\n  a: {rates: 1/1s}", `d.yaml:2:7: limits.a.rates: is not a setting; did you mean rate?`},
+		{"limits:\n  a: {unit: tokens}", `d.yaml:2:3: limits.a: limits nothing; give it a rate`},
+		{"limits:\n  A: {rate: 1/1s}", `d.yaml:2:3: limits.A: is not a name of a limit`},
+		{"limits:\n  a: {rate: 1, concurrency: 0, unit: 'a b', key: payload.}", `d.yaml:2:16: limits.a.concurrency: "0" is not a whole number, 1 or more`},
+		{"limits:\n  a: {rate: 1, concurrency: 0, unit: 'a b', key: payload.}", `d.yaml:2:32: limits.a.unit: "a b" is not a unit`},
+		{"limits: {tokens: {rate: 9/1s}}\ndestinations:\n  a:\n    url: https://a.example.com/\n    limits: [\n      token]", `d.yaml:6:7: destinations.a.limits: names limit "token", which is not defined; did you mean tokens?`},
+		{"limits: {calls: {rate: 9/1s}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: calls, estimate: payload.n}]}", `gives an estimate or actual of "calls", whose unit is calls; set the unit of calls, such as unit: tokens`},
+		{"limits: {tokens: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: tokens, actuals: body.n}]}", `d.yaml:3:60: destinations.a.limits: "actuals" is not a setting of a limit here; did you mean actual?`},
+		{"limits: {tokens: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: tokens, actual: bdy.n}]}", `the actual of tokens is not a valid expression`},
+		{"limits: {a: {rate: 9/1s}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [a, a, b, c, d, e, f, g, h]}", `names 9 limits, which is more than 8`},
+		{"limits: {a: {rate: 9/1s}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [a, a]}", `names "a" twice; keep one`},
 		{"defaults: {ur: x}\ndestinations: {}", `d.yaml:1:12: defaults.ur: is not a setting; did you mean url?`},
 		{"destinations: {a: {url: https://a.example.com/, name: b}}", `destinations.a.name: is not a setting`},
 	} {
@@ -200,11 +260,21 @@ func TestGeneratedFileSchema(t *testing.T) {
 	for _, form := range []string{"_file", "_env"} {
 		properties["token"+form] = properties["auth_token"+form]
 	}
+	text := map[string]any{"type": "string"}
+	properties["limits"].(map[string]any)["type"] = "array"
+	properties["limits"].(map[string]any)["items"] = map[string]any{"anyOf": []any{
+		text, map[string]any{"type": "object", "additionalProperties": false, "required": []string{"name"}, "properties": map[string]any{"name": text, "estimate": text, "actual": text}},
+	}}
 	properties["circuit_breaker"] = map[string]any{"type": "object", "additionalProperties": false, "properties": breaker}
 	want, err := json.MarshalIndent(map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Destinations of Tidegate", "type": "object", "additionalProperties": false,
 		"properties": map[string]any{
-			"defaults":     map[string]any{"$ref": "#/$defs/destination"},
+			"defaults": map[string]any{"$ref": "#/$defs/destination"},
+			"limits": map[string]any{"type": "object", "description": "Limits that destinations share, by name. See docs/limits.md.", "propertyNames": map[string]any{"pattern": limitName.String()}, "additionalProperties": map[string]any{
+				"type": "object", "additionalProperties": false, "properties": map[string]any{
+					"rate": map[string]any{"type": []string{"string", "array"}}, "concurrency": map[string]any{"type": []string{"integer", "string"}}, "unit": text, "key": text,
+				},
+			}},
 			"destinations": map[string]any{"type": "object", "propertyNames": map[string]any{"pattern": "^[a-z0-9][a-z0-9-]{0,62}$"}, "additionalProperties": map[string]any{"$ref": "#/$defs/destination"}},
 		},
 		"$defs": map[string]any{"destination": map[string]any{"type": "object", "additionalProperties": false, "properties": properties}},

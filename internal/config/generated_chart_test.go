@@ -109,6 +109,8 @@ func chartExample(v variable) string {
 		return "{secret: shop, key: " + strings.ReplaceAll(strings.ToLower(v.name), "_", "-") + "}"
 	case v.typ == reflect.TypeFor[http.Header]():
 		return "{" + strings.ReplaceAll(strings.ReplaceAll(value, ":", ": "), ",", ", ") + "}"
+	case v.typ == reflect.TypeFor[LimitUses]():
+		return "'" + value + "'"
 	case v.typ.Kind() == reflect.Slice && v.typ != reflect.TypeFor[breaker.Rates]():
 		return "[" + strings.ReplaceAll(value, ",", ", ") + "]"
 	case strings.HasPrefix(value, "["):
@@ -160,6 +162,7 @@ var schemaByType = map[reflect.Type]string{
 	reflect.TypeFor[Burst]():         `{"anyOf": [` + oneOfTexts(off) + ", " + textSchema(`^[0-9]+/[0-9]*(\.[0-9]+)?(s|m|h|d)$`) + "]}",
 	reflect.TypeFor[slog.Level]():    `{"type": "string"}`,
 
+	reflect.TypeFor[LimitUses]():        `{"type": "string", "minLength": 1}`,
 	reflect.TypeFor[jobs.RetryPolicy](): `{"type": "string", "minLength": 1}`,
 	reflect.TypeFor[Reserve]():          `{"type": "string", "minLength": 1}`,
 	reflect.TypeFor[Weights]():          `{"type": "string", "minLength": 1}`,

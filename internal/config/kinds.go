@@ -109,6 +109,12 @@ var byType = map[reflect.Type]kind{
 	reflect.TypeFor[Weights]():          {read: readWeights, takes: "use acme=3,guest=0.5", print: printWeights},
 	reflect.TypeFor[breaker.Rates]():    {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
 	reflect.TypeFor[Reserve]():          {read: readReserve, takes: "use parts of less than 100% together, such as high=20%,default=10%", print: printReserve},
+	reflect.TypeFor[LimitUses](): {read: readLimitUses, takes: "use a list such as [requests, {name: tokens, estimate: payload.max_tokens}]", print: func(v reflect.Value) string {
+		if v.Len() == 0 {
+			return ""
+		}
+		return fmt.Sprint(v.Interface())
+	}},
 	reflect.TypeFor[Burst](): {read: readBurst, takes: "use off or failed jobs in a time from 1s to 24h, such as 50/5m", print: func(v reflect.Value) string {
 		b := v.Interface().(Burst)
 		return cmp.Or(breaker.Rate{Calls: b.Jobs, Per: b.Within}.String(), off)

@@ -13,8 +13,9 @@ import (
 
 // loader reads the groups of the table and collects what is wrong.
 type loader struct {
-	env   *environment
-	found findings
+	env    *environment
+	found  findings
+	limits []Limit // of the file
 }
 
 // group is a struct, given by a pointer to it, whose variables have a prefix.

@@ -69,6 +69,9 @@ func (c *Config) entries() []Entry {
 	for i, d := range c.Destinations {
 		add(d, named(blockName(i, ""), block))
 	}
+	for _, l := range c.limits {
+		out = append(out, Entry{Name: l.place.path, Value: l.describe(), Source: fmt.Sprintf("%s:%d", c.env.yaml.name, l.place.line)})
+	}
 	add(*c, slices.Values(all[first:]))
 	return out
 }

@@ -67,6 +67,7 @@ type Config struct {
 	API API
 
 	env      *environment
+	limits   []Limit
 	blocks   []int            // numbers of Destinations
 	redactor *secret.Redactor // of Redactor
 }
@@ -187,6 +188,9 @@ type Destination struct {
 	// Weights of keys that take turns, from 0.01 to 1000; others have 1. A key of weight 3 has three
 	// calls for one of another. By KEY_BY they are of its keys.
 	Weights Weights `env:"WEIGHTS" example:"acme=3,guest=0.5"`
+	// Named limits that it draws on, up to 8, as a list in YAML; the section limits of
+	// DESTINATIONS_FILE defines them. See docs/limits.md.
+	Limits LimitUses `env:"LIMITS" example:"[openai-requests, {name: openai-tokens, estimate: payload.max_tokens}]"`
 	// Retry policy of jobs that have none: max=3,initial=5s,multiplier=2,max-delay=5m,on=timeout+failure,
 	// each but max with these defaults; or none: one call, because a call whose response was lost may have
 	// had its effect. The preset's, else none. See docs/concepts.md.

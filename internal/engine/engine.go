@@ -43,6 +43,8 @@ type Options struct {
 	Scarce func() bool
 	// Weights of keys in turns, as store.WeightsOf; others have 1.
 	Weights string
+	// AskAll has the gate asked about every job that has a permit: jobs draw on limits in different ways.
+	AskAll bool
 	// Worker is recorded with each job that this process fetches: host:pid.
 	Worker string
 	// Gate permits fetches. Nil: always.
@@ -114,6 +116,7 @@ type queues struct {
 
 	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.
 	waiting atomic.Bool
+	heldFor atomic.Int64 // in how many ns a held key was due first, as the backlog was found to be empty; 0: none is held
 	opening opening
 
 	bufferMu  sync.Mutex // of all below

@@ -69,6 +69,10 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 		case errors.Is(err, ErrNoBacklog):
 			e.pace.noJob()
 			e.health.worked(began)
+			if held := time.Duration(e.heldFor.Load()); held > 0 { // no message will say that a held key is due
+				e.waitFor(ctx, min(held, e.o.PollMax))
+				continue
+			}
 			return nil, errEmpty
 		case err != nil:
 			e.health.failed(err)
@@ -292,7 +296,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 		n, err := e.takeQueue(queue, want, g)
 		e.bufferMu.Lock()
 		e.flowing = n > 0
-		if n == 0 && err == nil {
+		if n == 0 && err == nil && !g.spent {
 			e.foundEmpty(queue, now)
 		}
 		e.bufferMu.Unlock()

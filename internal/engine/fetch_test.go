@@ -751,7 +751,7 @@ type fakeGate struct {
 	log []string
 }
 
-func (g *fakeGate) Admit(_ context.Context, _, key string, _ int, permit any) Admission {
+func (g *fakeGate) Admit(_ context.Context, _, key string, _ int, _ string, permit any) Admission {
 	if g.admit == nil {
 		return Admission{Permit: permit}
 	}

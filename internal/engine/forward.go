@@ -200,13 +200,14 @@ func (e *holder) backlog(ctx context.Context) (int, error) {
 	case turns > 0:
 		return min(turns, most), nil
 	}
-	if n, err := store.Ready(ctx, e.rdb, e.o.Queues); n > 0 || err != nil {
+	if n, _, err := store.Ready(ctx, e.rdb, e.o.Queues); n > 0 || err != nil {
 		return min(n, most), err
 	}
 	if e.opening.pending() {
 		e.openKeys()
 	}
 	e.forwardAll()
-	n, err := store.Ready(ctx, e.rdb, e.o.Queues)
+	n, next, err := store.Ready(ctx, e.rdb, e.o.Queues)
+	e.heldFor.Store(int64(next))
 	return min(n, most), err
 }

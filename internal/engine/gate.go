@@ -15,10 +15,11 @@ type Gate interface {
 	// Wait and without a permit.
 	Flowing() bool
 	// Admit decides whether a job with a key, or with another cost than its grant's, may be handed
-	// out. queue is the job's. A cost of 0 is not known yet: Admit is called again once it is. permit is the permit of
+	// out. queue is the job's. A cost of 0 is not known yet: Admit is called again once it is. message is the encoded job, "" as long as it is
+	// not known. permit is the permit of
 	// the grant, or of the first call; nil without one. It may be called from several goroutines at
 	// once.
-	Admit(ctx context.Context, queue, key string, cost int, permit any) Admission
+	Admit(ctx context.Context, queue, key string, cost int, message string, permit any) Admission
 	// Unused returns the permits of a grant for which there was no job, or one from Admit.
 	Unused(ctx context.Context, g Grant)
 	// Close releases the permits that the gate still has.
@@ -73,7 +74,7 @@ func (openGate) Wait(ctx context.Context, _ func(context.Context) (int, error)) 
 	return Grant{}, ctx.Err()
 }
 
-func (openGate) Admit(_ context.Context, _, _ string, _ int, permit any) Admission {
+func (openGate) Admit(_ context.Context, _, _ string, _ int, _ string, permit any) Admission {
 	return Admission{Permit: permit}
 }
 func (openGate) Flowing() bool                 { return true }

@@ -54,11 +54,12 @@ func (e *queues) noteDue(queue string, keys store.HeldKeys) {
 	e.due[queue] = due
 }
 
-// noteLater notes that a key is due at an instant.
-func (e *queues) noteLater(queue string, at time.Time) {
+// noteLater notes that a key is due at an instant, and not before.
+func (e *queues) noteLater(queue, key string, at time.Time) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	due := e.due[queue]
+	due.keys = slices.DeleteFunc(due.keys, func(other string) bool { return other == key })
 	if due.next.IsZero() || at.Before(due.next) {
 		due.next = at
 	}
@@ -184,7 +185,7 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 		if slot == nil {
 			ctx, cancel := e.bounded()
 			own := g.permits.next()
-			of = e.gate.Admit(ctx, queue, key, 0, own)
+			of = e.gate.Admit(ctx, queue, key, 0, "", own)
 			cancel()
 			if of.Verdict != Admitted {
 				g.permits.giveBack(own)

@@ -41,7 +41,7 @@ func newKeyGate(blocked ...string) *keyGate {
 	return g
 }
 
-func (g *keyGate) Admit(_ context.Context, _, key string, _ int, permit any) Admission {
+func (g *keyGate) Admit(_ context.Context, _, key string, _ int, _ string, permit any) Admission {
 	g.kmu.Lock()
 	defer g.kmu.Unlock()
 	g.asks = append(g.asks, ask{key, permit, time.Now()})

@@ -42,14 +42,14 @@ func (a *admission) admit(d *Delivery) Verdict {
 		return Admitted
 	}
 	cost := store.CostOf(d.Message())
-	if (d.Key == "" || asked) && cost == 1 && a.f.cost <= 1 {
+	if (d.Key == "" || asked) && cost == 1 && a.f.cost <= 1 && !a.e.o.AskAll {
 		return Admitted
 	}
 	// After one job of a key was refused, no later job of the key may overtake it.
 	until, refused := a.until[d.Key]
 	if !refused {
 		ctx, cancel := a.e.bounded()
-		of := a.e.gate.Admit(ctx, d.Queue, d.Key, cost, d.Permit)
+		of := a.e.gate.Admit(ctx, d.Queue, d.Key, cost, d.Message(), d.Permit)
 		cancel()
 		switch of.Verdict {
 		case Admitted:
@@ -128,7 +128,7 @@ func (e *holder) hold(jobs []unheld) error {
 	held := make([]store.HeldJob, len(jobs))
 	for i, j := range jobs {
 		held[i] = store.HeldJob{ID: j.id, Key: j.key, Place: j.place, Until: j.until}
-		e.noteLater(queue, askAgainAt(j.until))
+		e.noteLater(queue, map[bool]string{false: j.key}[j.until.IsZero()], askAgainAt(j.until))
 	}
 	ctx, cancel := e.bounded()
 	defer cancel()

@@ -288,10 +288,10 @@ type slowGate struct {
 	asked, goOn chan struct{}
 }
 
-func (g *slowGate) Admit(ctx context.Context, queue, key string, cost int, permit any) Admission {
+func (g *slowGate) Admit(ctx context.Context, queue, key string, cost int, message string, permit any) Admission {
 	close(g.asked)
 	<-g.goOn
-	return g.openGate.Admit(ctx, queue, key, cost, permit)
+	return g.openGate.Admit(ctx, queue, key, cost, message, permit)
 }
 
 // Jobs that are fetched along with a completion take no slot before they are handed out: one that

@@ -121,7 +121,7 @@ func (g *onceGate) Wait(ctx context.Context, _ func(context.Context) (int, error
 
 func (*onceGate) Flowing() bool { return false }
 
-func (*onceGate) Admit(context.Context, string, string, int, any) Admission {
+func (*onceGate) Admit(context.Context, string, string, int, string, any) Admission {
 	return Admission{Verdict: KeyRefused, Until: time.Now().Add(time.Hour)}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
@@ -81,7 +82,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		return nil
 	}
 	w.addPlace()
-	if w.Reason == ByRate {
+	if rate := e.breakers[e.workers.ServedBy(job.Destination)].Rate; w.Reason == ByRate && rate != nil && !strings.HasPrefix(w.Text, "limit ") {
 		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
 		known, cost, err := e.costAhead(ctx, queue, w.ahead())
 		if err != nil {

@@ -84,13 +84,14 @@ type Explainer struct {
 	seen     map[string]time.Time
 	workers  jobs.Workers
 	breakers map[string]breaker.Status
-	paused   map[string]string    // by queue: what says that it is paused, "" if it is not
-	lost     map[string]time.Time // by worker: the last sign of one that is lost; zero for a live one
+	named    map[string][]breaker.NamedUse // by destination
+	paused   map[string]string             // by queue: what says that it is paused, "" if it is not
+	lost     map[string]time.Time          // by worker: the last sign of one that is lost; zero for a live one
 }
 
 // New returns an Explainer that has read nothing yet.
 func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
-	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]string{}, lost: map[string]time.Time{}}
+	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, named: map[string][]breaker.NamedUse{}, paused: map[string]string{}, lost: map[string]time.Time{}}
 }
 
 // Waiting returns why the job waits; nil if it has ended, or runs at a live worker. Errors are Redis's.
@@ -145,7 +146,23 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if u, all := e.workers.Unreached(destination); all {
 		f.unreached = &u
 	}
-	return f.waiting(job), nil
+	w := f.waiting(job)
+	if w == nil || w.Reason != Queued {
+		return w, nil
+	}
+	named, ok := e.named[destination]
+	if !ok {
+		limits, err := breaker.Namespace(e.ns()).Limits(ctx, e.rdb, job.Destination)
+		if err != nil {
+			return nil, fmt.Errorf("explain: %w", err)
+		}
+		named = limits.Named
+		e.named[destination] = named
+	}
+	if by := byNamed(named, job, e.now); by != nil {
+		return by, nil
+	}
+	return w, nil
 }
 
 // asServed returns the job as one of the destination that publishes it, whose breakers it waits for.

@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Where a limit is known from.
@@ -17,12 +20,15 @@ const (
 	Announced = "announced"
 	Learned   = "learned"
 	Override  = "override"
+	Named     = "named" // limits that destinations share
 )
 
 // Limit is one limit of a breaker in words; what is not known is "".
 type Limit struct {
-	// Source is Declared, Announced, Learned or Override.
+	// Source is Declared, Announced, Learned, Named or Override.
 	Source string
+	// Name of a Named one, with the value of its key.
+	Name string
 	// Allowed is such as "100 per 10 s", Used such as "3 of 20".
 	Allowed, Used string
 	// ResetsIn is how long until none is used any more, Confidence such as "75 %".
@@ -38,6 +44,17 @@ func Limits(l breaker.Limits, now time.Time) (out []Limit) {
 	for _, w := range l.Declared {
 		out = append(out, window(Declared, w, now))
 	}
+	for _, n := range l.Named {
+		name := NamedLimit(n)
+		for _, w := range n.Windows {
+			one := window(Named, w, now)
+			one.Name, one.Allowed = name, name+": "+strings.Replace(one.Allowed, " per ", " "+n.Unit+" per ", 1)
+			out = append(out, one)
+		}
+		if c := n.Concurrency; c != nil {
+			out = append(out, inFlightOf(Named, name, name+": ", *c))
+		}
+	}
 	for _, w := range l.Announced {
 		out = append(out, window(Announced, w, now))
 	}
@@ -46,10 +63,7 @@ func Limits(l breaker.Limits, now time.Time) (out []Limit) {
 		if l.Learned != nil && l.Learned.Concurrency == c.Limit {
 			source = Learned
 		}
-		out = append(out, Limit{
-			Source: source, Allowed: strconv.Itoa(c.Limit) + " in flight", Used: strconv.Itoa(c.Used) + " of " + strconv.Itoa(c.Limit),
-			Part: min(1, float64(c.Used)/float64(c.Limit)),
-		})
+		out = append(out, inFlightOf(source, "", "", *c))
 	}
 	if l.Learned != nil {
 		out = append(out, Limit{
@@ -103,6 +117,50 @@ func OperatorLimit(o store.Override, now time.Time) string {
 		text += ": " + o.Reason
 	}
 	return text
+}
+
+func inFlightOf(source, name, prefix string, c breaker.ConcurrencyLimit) Limit {
+	return Limit{
+		Source: source, Name: name, Allowed: prefix + strconv.Itoa(c.Limit) + " in flight", Used: strconv.Itoa(c.Used) + " of " + strconv.Itoa(c.Limit),
+		Part: min(1, float64(c.Used)/float64(c.Limit)),
+	}
+}
+
+// NamedLimit is the name of a limit, with the value of its key.
+func NamedLimit(n breaker.NamedUse) string {
+	if n.Key == "" {
+		return n.Name
+	}
+	return n.Name + " of " + n.Key
+}
+
+// byNamed explains that a named limit of the destination holds a job; nil if none does. A value of a limit's key
+// holds the jobs that are held under it, and most likely those whose payload has it.
+func byNamed(limits []breaker.NamedUse, j *jobs.Job, now time.Time) *Waiting {
+	_, held := holder(j)
+	for _, n := range limits {
+		if n.Key != "" && n.Key != held && n.Key != j.Key && !bytes.Contains(j.Payload, []byte(strconv.Quote(n.Key))) {
+			continue
+		}
+		if c := n.Concurrency; c != nil && c.Used >= c.Limit {
+			return &Waiting{Reason: ByConcurrency, Text: fmt.Sprintf("limit %s: %d of %s in flight; it waits for a slot", NamedLimit(n), c.Used, Count(c.Limit, "call is", "calls are"))}
+		}
+		cost := max(1, j.Costs[n.Unit])
+		if n.Unit == "calls" {
+			cost = j.Cost
+		}
+		for _, w := range n.Windows {
+			most, due := w.Limit, w.ResetsAt
+			if w.Zone == "" { // what slides comes back bit by bit
+				most = w.Burst
+				due = due.Add(-time.Duration(float64(max(0, most-cost)) / float64(w.Limit) * float64(w.Window)))
+			}
+			if w.Used > 0 && w.Remaining < min(cost, most) && due.After(now) {
+				return &Waiting{Reason: ByRate, Until: instant(due), Text: fmt.Sprintf("limit %s: %d of %d %s are used, and the job takes %d; it may start %s", NamedLimit(n), w.Used, most, n.Unit, cost, inAt(due, now))}
+			}
+		}
+	}
+	return nil
 }
 
 func window(source string, w breaker.LimitWindow, now time.Time) Limit {

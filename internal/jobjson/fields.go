@@ -37,6 +37,7 @@ var fields = []field{
 	{"retry", func(v []byte, s *jobs.Spec) error { return setStrict(v, mostRetryBytes, &s.Retry) }},
 	{"max_reschedules", func(v []byte, s *jobs.Spec) error { return setNumber(v, &s.MaxReschedules) }},
 	{"cost", func(v []byte, s *jobs.Spec) error { return setNumber(v, &s.Cost) }},
+	{"costs", func(v []byte, s *jobs.Spec) error { return setStrict(v, mostCostsBytes, &s.Costs) }},
 	{"available_at", func(v []byte, s *jobs.Spec) error { return setTime(v, &s.At) }},
 	{"batch", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Batch) }},
 	{"after", func(v []byte, s *jobs.Spec) error { return setTexts(v, mostParents, &s.After) }},
@@ -87,6 +88,7 @@ func noSuchField(name string) string {
 const (
 	mostRequestBytes = 64 << 10
 	mostRetryBytes   = 4 << 10
+	mostCostsBytes   = 4 << 10
 	mostParents      = 1000
 )
 

@@ -95,7 +95,7 @@ func (g *gate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (
 	}
 }
 
-func (*gate) Admit(_ context.Context, _, _ string, _ int, permit any) engine.Admission {
+func (*gate) Admit(_ context.Context, _, _ string, _ int, _ string, permit any) engine.Admission {
 	return engine.Admission{Permit: permit}
 }
 func (*gate) Flowing() bool                        { return false }

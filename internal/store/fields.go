@@ -99,6 +99,7 @@ const (
 	HeaderTimeout        = "timeout" // of the call, in seconds
 	HeaderMaxReschedules = "max_reschedules"
 	HeaderCost           = "cost"  // if it is not 1
+	HeaderCosts          = "costs" // JSON object
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
 	HeaderAfter          = "after"      // JSON array

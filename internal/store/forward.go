@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -120,9 +121,9 @@ func Release(ctx context.Context, rdb redis.Scripter, queue, breaker string) (re
 }
 
 // Ready returns how many pending jobs the queues have that are not paused, and one more for each queue
-// with a held job whose key is due. Jobs that were cancelled count until a fetch drops them. It moves
-// nothing. Errors: Redis's.
-func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (jobs int, err error) {
+// with a held job whose key is due; and in how long the first other key is, 0 if
+// there is none. Jobs that were cancelled count until a fetch drops them. It moves nothing. Errors: Redis's.
+func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (jobs int, next time.Duration, err error) {
 	var lens, turns, paused []*redis.IntCmd
 	var held []*redis.ZSliceCmd
 	var clock *redis.TimeCmd
@@ -137,7 +138,7 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (job
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look at the queues: %w", err)
+		return 0, 0, fmt.Errorf("look at the queues: %w", err)
 	}
 	now := float64(clock.Val().UnixMilli())
 	for i, n := range lens {
@@ -145,11 +146,17 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (job
 			continue
 		}
 		jobs += int(n.Val() + turns[i].Val())
-		if first := held[i].Val(); len(first) > 0 && first[0].Score <= now {
+		switch first := held[i].Val(); {
+		case len(first) == 0:
+		case first[0].Score <= now:
 			jobs++
+		default:
+			if in := Duration(int64(math.Ceil(first[0].Score - now))); next == 0 || in < next {
+				next = in
+			}
 		}
 	}
-	return jobs, nil
+	return jobs, next, nil
 }
 
 // NodeOf names the node of a Cluster that a queue lies on, as far as the client knows; "" if it

@@ -246,6 +246,17 @@ func collectLimits(send func(*prometheus.Desc, float64, ...string), l breaker.Li
 			}
 		}
 	}
+	for _, n := range l.Named {
+		if n.Key != "" { // there may be many
+			continue
+		}
+		for _, w := range n.Windows {
+			limit("named "+n.Name, windowLabel(w.Window), w.Limit, w.Used)
+		}
+		if c := n.Concurrency; c != nil {
+			limit("named "+n.Name, "concurrency", c.Limit, c.Used)
+		}
+	}
 	for source, windows := range map[string][]breaker.LimitWindow{"declared": l.Declared, "announced": l.Announced} {
 		for _, w := range windows {
 			used := w.Used

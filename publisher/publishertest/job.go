@@ -3,6 +3,7 @@ package publishertest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -40,6 +41,7 @@ func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 	if spec.Cost != nil {
 		job.Cost = *spec.Cost
 	}
+	job.Costs = maps.Clone(spec.Costs)
 	if job.Priority == "" {
 		job.Priority = jobs.PriorityDefault
 	}

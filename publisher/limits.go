@@ -1,0 +1,153 @@
+package publisher
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// NamedLimit is a limit that destinations share by its name, and how the jobs of one draw on it.
+//
+// Of a limit without a Unit, or with calls, a job takes its cost. Of another one it takes its Costs of that unit, else
+// its Estimate, else 1; what a handler sets in Job.Costs corrects that after the call.
+type NamedLimit struct {
+	breaker.NamedLimit
+	// Key gives each of its values a budget of its own; nil: there is one.
+	Key func(job *jobs.Job) (string, error)
+	// Estimate is what a job takes that has no Costs of the unit; nil: 1.
+	Estimate func(job *jobs.Job) (float64, error)
+}
+
+// Limits are the named limits that the destination draws on, up to 8; what is said of one should be the same on all
+// workers. The functions must not change the job, and are called from several goroutines at once.
+func Limits(limits ...NamedLimit) HandleOption {
+	return func(s *settings) { s.limits = limits }
+}
+
+// describeLimits are the limits as text, for comparison with other workers.
+func (s settings) describeLimits() string {
+	var out []string
+	for _, l := range s.limits {
+		out = append(out, fmt.Sprint(l.Name, " ", l.Rate, " ", l.Concurrency, " ", l.Unit))
+	}
+	slices.Sort(out)
+	return fmt.Sprint(out)
+}
+
+// vary reports whether jobs of the same cost may draw on the limits in different ways.
+func (s settings) vary() bool {
+	return slices.ContainsFunc(s.limits, func(l NamedLimit) bool { return l.Unit != "" || l.Key != nil })
+}
+
+// draws is what a job takes of named limits.
+func (d *decider) draws(job *jobs.Job) []breaker.Draw {
+	if !d.s.vary() {
+		return nil
+	}
+	out := make([]breaker.Draw, len(d.s.limits))
+	for i, l := range d.s.limits {
+		out[i] = breaker.Draw{Limit: l.Name, Cost: job.Cost}
+		if l.Unit != "" {
+			if out[i].Cost = job.Costs[l.Unit]; out[i].Cost == 0 && l.Estimate != nil {
+				n, err := guarded(l.Estimate, job)
+				d.undrawn(job, l.Name, "estimate", err)
+				out[i].Cost = whole(n)
+			}
+			out[i].Cost = max(1, out[i].Cost)
+		}
+		if l.Key != nil {
+			key, err := guarded(l.Key, job)
+			d.undrawn(job, l.Name, "key", err)
+			out[i].Key = toKey(key)
+		}
+	}
+	return out
+}
+
+// really is what a call has really cost of named limits: what the handler has set in its copy of the job.
+func (d *decider) really(own *jobs.Job) (out []breaker.Draw) {
+	for _, l := range d.s.limits {
+		if n := own.Costs[l.Unit]; l.Unit != "" && n > 0 {
+			out = append(out, breaker.Draw{Limit: l.Name, Cost: n})
+		}
+	}
+	return out
+}
+
+// undrawn logs, once a minute, that a limit's expression gives nothing for a job.
+func (d *decider) undrawn(job *jobs.Job, limit, what string, err error) {
+	if err != nil && d.unkeyed.Allow(limit+what+err.Error()) {
+		d.log.Warn("the "+what+" of a named limit gives nothing for a job, which takes 1 of its budget without a key", //nolint:sloglint // two texts
+			"job", job.ID, "limit", limit, "error", clean(err.Error(), maxError))
+	}
+}
+
+// whole rounds up what a call takes, within what a limit may have.
+func whole(n float64) int {
+	if n != n {
+		return 1
+	}
+	return int(math.Ceil(min(max(n, 1), jobs.MaxCosts)))
+}
+
+// guarded calls a function of the options; a panic is an error.
+func guarded[T any](f func(*jobs.Job) (T, error), job *jobs.Job) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it panicked: %v", r)
+		}
+	}()
+	return f(job)
+}
+
+// price is what a call takes of all limits.
+type price struct {
+	cost  int
+	draws []breaker.Draw // as the limits of the destination are ordered; nil: their units are calls
+}
+
+func (p price) equal(other price) bool {
+	return max(1, p.cost) == max(1, other.cost) && slices.Equal(p.draws, other.draws)
+}
+
+// unknown is the price of a job that is not known yet: the least that one takes.
+func (s settings) unknown() price {
+	p := price{cost: 1}
+	for _, l := range s.limits {
+		least := breaker.Draw{Limit: l.Name, Cost: 1}
+		if l.Key != nil {
+			least.Cost = -1 // of a budget that is not known
+		}
+		p.draws = append(p.draws, least)
+	}
+	if !s.vary() {
+		p.draws = nil
+	}
+	return p
+}
+
+// priceOf is that of a job by its encoded message.
+func (d *decider) priceOf(message string, cost int) price {
+	p := price{cost: cost}
+	if !d.s.vary() {
+		return p
+	}
+	if job, err := decoded(message); err == nil { // otherwise process fails the job
+		p.cost, p.draws = cmp.Or(job.Cost, 1), d.draws(job)
+	}
+	return p
+}
+
+// decoded is the job of an encoded message.
+func decoded(message string) (*jobs.Job, error) {
+	msg, err := store.DecodeMessage([]byte(message))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller passes over it
+	}
+	return store.JobOf[jobs.Job](msg, nil) //nolint:wrapcheck // likewise
+}
