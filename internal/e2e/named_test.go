@@ -65,7 +65,7 @@ func startMetered(t *testing.T, perSecond float64) (m *metered, f *fleet, url st
 	f = newFleet(t, redistest.Start(t), fakeapi.Options{})
 	f.env = map[string]string{"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "REDIS_URL": f.env["REDIS_URL"], "OPS_ADDR": "off", "LOG_FORMAT": "json"}
 	var err error
-	if f.client, err = jobs.NewClient(f.rdb, jobs.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
+	if f.client, err = jobs.NewClient(f.rdb, jobs.WithDestinations("chat", "a", "b", "c"), jobs.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
 	return m, f, api.URL
