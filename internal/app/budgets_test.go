@@ -80,8 +80,10 @@ budgets:
 			fake := httptest.NewServer(api)
 			t.Cleanup(fake.Close)
 			namespace := "row-" + strconv.Itoa(i)
-			env := []string{"REDIS_URL=" + server.URL(), "REDIS_NAMESPACE=" + namespace, "OPS_ADDR=off", "DESTINATION_0_NAME=api", "DESTINATION_0_PRESET=" + row.preset,
-				"DESTINATION_0_URL=" + fake.URL + "/{key}", "DESTINATION_0_KEY_PATTERN=[a-z]+", "DESTINATION_0_AUTH_TOKEN=token", "DESTINATION_0_CONCURRENCY=1", "DESTINATION_0_RATE=off"}
+			env := []string{
+				"REDIS_URL=" + server.URL(), "REDIS_NAMESPACE=" + namespace, "OPS_ADDR=off", "DESTINATION_0_NAME=api", "DESTINATION_0_PRESET=" + row.preset,
+				"DESTINATION_0_URL=" + fake.URL + "/{key}", "DESTINATION_0_KEY_PATTERN=[a-z]+", "DESTINATION_0_AUTH_TOKEN=token", "DESTINATION_0_CONCURRENCY=1", "DESTINATION_0_RATE=off",
+			}
 			if row.answers != "" {
 				file := filepath.Join(t.TempDir(), "answers.yaml")
 				if err := os.WriteFile(file, []byte(row.answers), 0o600); err != nil {

@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 		}
 		weights := map[string]float64{"b": 2}
 		want(s.inTurns("r1", 2, weights), "a1", "b1")
-		s.keyed("c", "c1", "c2")                      // pending at the head: behind one of each
+		s.keyed("c", "c1", "c2") // pending at the head: behind one of each
 		want(s.inTurns("r2", 3, weights), "u1", "b2", "a2")
 		_, err := store.Apply(t.Context(), s.rdb, s.queue, "b2", "r2", store.Outcome{Kind: store.KindRequeue})
 		s.must(err)
