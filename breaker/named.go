@@ -475,8 +475,8 @@ func usedOf(rates Rates, stored map[string]string, now time.Time) []LimitWindow 
 		names[i] = r.script()
 	}
 	states := strings.Fields(stored[strings.Join(names, " ")])
-	for i, name := range names {
-		used := []usedWindow{{Rate: rates[i]}}
+	for i, r := range rates {
+		name, used := r.script(), []usedWindow{{Rate: r}}
 		if i+1 < len(states) {
 			if known := parseWindows(name + " " + states[i+1]); known != nil {
 				used = known

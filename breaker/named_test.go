@@ -134,11 +134,14 @@ func TestNamedLimitsCostOneScript(t *testing.T) {
 	o := limitedBy("a 1000/1s:1000", "b 1000/1h@UTC", "c 1000/1s:1000")
 	o.Destination, o.RefreshInterval, o.Rate = "api", time.Hour, manyCalls
 	b := start(t, server.Client(t), o).Draws(Draw{"b", "k", 7}, Draw{"c", "", 3})
-	p, err := b.Allow(t.Context()) // then Redis knows the script
+	if _, err := b.Allow(t.Context()); err != nil { // then Redis knows the script
+		t.Fatal(err)
+	}
 	server.ResetStats(t)
 	const calls = 50
 	for range calls {
-		if p, err = b.Allow(t.Context()); err != nil {
+		p, err := b.Allow(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Report(t.Context(), Success()); err != nil {

@@ -79,9 +79,9 @@ func (l Limit) describe() string {
 // flow is a mapping in braces of names and values, without values that are "".
 func flow(pairs ...string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			node.Content = append(node.Content, scalar(pairs[i]), scalar(pairs[i+1]))
+	for pair := range slices.Chunk(pairs, 2) {
+		if name, value := pair[0], pair[len(pair)-1]; value != "" {
+			node.Content = append(node.Content, scalar(name), scalar(value))
 		}
 	}
 	return node

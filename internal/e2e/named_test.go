@@ -122,11 +122,11 @@ destinations:
 	var specs []*jobs.Spec
 	for i := range calls {
 		estimate := 60 + 40*(i%3)
-		real := estimate * 2
+		cost := estimate * 2
 		if i/2%2 == 0 {
-			real = estimate / 2
+			cost = estimate / 2
 		}
-		specs = append(specs, jobs.New("chat", map[string]any{"model": []string{"small", "large"}[i%2], "max_tokens": estimate, "real": real}))
+		specs = append(specs, jobs.New("chat", map[string]any{"model": []string{"small", "large"}[i%2], "max_tokens": estimate, "real": cost}))
 	}
 	f.enqueueSpecs(specs)
 	all := m.awaitCalls(t, calls)["/chat"]
