@@ -81,7 +81,7 @@ func (b *Breaker) Leave(percent int) *Breaker {
 }
 
 // leave is a valid percentage.
-func leave(percent int) uint8 { return uint8(min(max(0, percent), 99)) } //nolint:gosec // up to 99
+func leave(percent int) uint8 { return uint8(min(max(0, percent), 99)) }
 
 // Name returns the breaker's name, as in [Get]: the destination, or destination/key.
 func (b *Breaker) Name() string { return b.name(b.key) }

@@ -458,7 +458,7 @@ func TestBudgets(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"budgets: {}":                                                           "is not a list of budgets",
-		"bugdets: []":                                                           `line 1: "bugdets" is not a list of rules or budgets, or is given twice`,
+		"budgetz: []":                                                           `line 1: "budgetz" is not a list of rules or budgets, or is given twice`,
 		"budgets:\n- left: 1\n  reset: 1m":                                      `line 3: budget 1: "reset" is not a field of a budget`,
 		"budgets:\n- left: '1'\n  name: a b":                                    `line 2: budget 1, name: "a b" is not a name`,
 		"budgets:\n- {name: a, left: headrs, resets: 1m}":                       "line 2: budget 1, left: column 1: unknown name headrs",

@@ -72,8 +72,8 @@ type resetInput struct {
 	Body *Reason `doc:"May be left out."`
 }
 
-// limitName names a limit by its path.
-type limitName struct {
+// LimitName names a limit by its path.
+type LimitName struct {
 	Name string `path:"name" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
 }
 
@@ -86,12 +86,12 @@ type NewLimit struct {
 }
 
 type setInput struct {
-	limitName
+	LimitName
 	Body NewLimit
 }
 
 type unsetInput struct {
-	limitName
+	LimitName
 	Body *Reason `doc:"May be left out."`
 }
 

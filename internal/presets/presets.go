@@ -107,10 +107,7 @@ func (e Example) Comes() string {
 	if e.Cost != 0 {
 		text += fmt.Sprintf(", costs %d", e.Cost)
 	}
-	for _, b := range e.Budgets {
-		text += "; " + b
-	}
-	return text
+	return strings.Join(append([]string{text}, e.Budgets...), "; ")
 }
 
 //go:embed data/*.yaml
