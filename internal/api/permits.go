@@ -20,8 +20,8 @@ const mostWait = 60 * time.Second
 
 // AskPermit is the body of a request for a permit.
 type AskPermit struct {
-	Destination string `json:"destination" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"The API that is to be called, one that is known." example:"deviantart"`
-	Key         string `json:"key,omitempty" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" patternDescription:"1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." example:"alice"`
+	Destination string `json:"destination" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" doc:"The API that is to be called, one that is known." example:"deviantart"`
+	Key         string `json:"key,omitempty" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." example:"alice"`
 	Cost        int    `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What the call takes of each window of the declared limits; 1 unless given." example:"1"`
 	Lease       string `json:"lease,omitempty" maxLength:"20" doc:"How long the call may last, up to 1h; the destination's probe timeout unless given. Then the permit ends without a report." example:"2m"`
 }
