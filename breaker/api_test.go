@@ -146,7 +146,7 @@ func TestStatusAsJSON(t *testing.T) {
 			`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"","streak":0,"streak_limit":0,"streak_of":"","suggested_rate":"",` +
 			`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,` +
 			`"budget":{"remaining":3,"reset_ms":1500,"limit":60},"in_flight":0,"concurrency":0,"rate":null,"forced":"","forced_until":null,` +
-			`"rescheduled":7,"instances":["a:1","b:2"]}`: &want,
+			`"reserve":"","rescheduled":7,"instances":["a:1","b:2"]}`: &want,
 	} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
 			t.Fatal(err)

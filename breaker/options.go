@@ -92,6 +92,10 @@ type Options struct {
 	// its slot is free after that. 0: no limit.
 	FleetConcurrency, KeyConcurrency int
 
+	// Reserve says for people what callers leave for more urgent ones by [Breaker.Leave], such as "high=20%": [Get]
+	// shows it. Default: "".
+	Reserve string
+
 	// MaxInFlight is how many calls this instance makes at once at most. The sum of
 	// all instances is where a slow start ends; twice the sum is the budget below
 	// which calls are metered. 0: the most that it has made so far.

@@ -318,6 +318,8 @@ type RateStatus struct {
 	// Zone is that of the calendar by which a fixed window begins, which has Burst calls every
 	// Burst intervals; "" if the window slides.
 	Zone string
+	// Remaining is how many calls of Burst are left.
+	Remaining int
 }
 
 // Due returns when a call with n others before it is due, on Redis's clock.
@@ -393,6 +395,7 @@ func rateStatus(windows []usedWindow, now int64) *RateStatus {
 	if w.Zone != "" {
 		r.Burst, r.Zone = w.Calls, w.Zone
 	}
+	r.Remaining = w.status(now).Remaining
 	return r
 }
 
@@ -400,11 +403,12 @@ type rateJSON struct {
 	Interval float64   `json:"interval_secs"`
 	Burst    int       `json:"burst"`
 	Next     time.Time `json:"next_at"`
+	Left     int       `json:"remaining"`
 }
 
 // MarshalJSON gives the interval in seconds.
 func (r RateStatus) MarshalJSON() ([]byte, error) {
-	return json.Marshal(rateJSON{r.Interval.Seconds(), r.Burst, r.Next})
+	return json.Marshal(rateJSON{r.Interval.Seconds(), r.Burst, r.Next, r.Remaining})
 }
 
 // UnmarshalJSON reads what MarshalJSON gives.
@@ -413,6 +417,6 @@ func (r *RateStatus) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return fmt.Errorf("breaker: rate: %w", err)
 	}
-	*r = RateStatus{Interval: time.Duration(j.Interval * float64(time.Second)), Burst: j.Burst, Next: j.Next}
+	*r = RateStatus{Remaining: j.Left, Interval: time.Duration(j.Interval * float64(time.Second)), Burst: j.Burst, Next: j.Next}
 	return nil
 }

@@ -69,8 +69,9 @@ type record struct {
 	Confirming   int     `json:"confirming"`
 
 	// Only of status.lua.
-	InFlight int `json:"in_flight"`
-	Cap      int `json:"cap"`
+	InFlight int    `json:"in_flight"`
+	Cap      int    `json:"cap"`
+	Reserve  string `json:"reserve"`
 }
 
 // plain reports whether the breaker is CLOSED without limits: any call may start.

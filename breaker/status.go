@@ -73,6 +73,8 @@ type Status struct {
 	// InFlight and Concurrency are 0 in a local status.
 	InFlight    int `json:"in_flight" doc:"Calls in flight that are counted for the whole fleet: with a concurrency, in slow start and while the budget is low." example:"5"`
 	Concurrency int `json:"concurrency" doc:"How many calls may be in flight in the whole fleet; 0 is no limit." example:"5"`
+	// Reserve is [Options.Reserve] of the instances.
+	Reserve string `json:"reserve" doc:"Part of each limit that is kept for more urgent jobs, by priority; empty: none." example:"high=20%"`
 	// Learned is nil while nothing is learned.
 	Learned *LearnedLimit `json:"-"`
 	// Rate is nil in a local status. Of several windows it is the one that holds the next call
@@ -140,7 +142,7 @@ func (r *record) status() Status {
 		TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
 		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
 		Level: r.Level, SlowStart: r.Ramp, Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),
-		InFlight: r.InFlight, Concurrency: r.Cap, Learned: r.learned(),
+		InFlight: r.InFlight, Concurrency: r.Cap, Reserve: r.Reserve, Learned: r.learned(),
 		Rescheduled: r.Rescheduled, Instances: names(r.Instances),
 	}
 	if r.Metered != 0 {

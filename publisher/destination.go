@@ -145,7 +145,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 // report to it during a shutdown.
 func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) {
 	o := d.s.breaker
-	o.Instance, o.Logger = d.o.Worker, d.o.Logger
+	o.Instance, o.Logger, o.Reserve = d.o.Worker, d.o.Logger, reserveText(d.s.reserve)
 	onEvent := o.OnEvent
 	o.OnEvent = func(e breaker.Event) {
 		d.logTransition(e)

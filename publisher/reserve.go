@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -34,6 +35,17 @@ func checkReserve(percent map[jobs.Priority]int) error {
 		return fmt.Errorf("Reserve is %d per cent together: want less than 100", sum)
 	}
 	return nil
+}
+
+// reserveText is a reserve for people: "high=20%,default=10%".
+func reserveText(percent map[jobs.Priority]int) string {
+	var words []string
+	for _, priority := range store.Priorities {
+		if part := percent[jobs.Priority(priority)]; part > 0 {
+			words = append(words, fmt.Sprintf("%s=%d%%", priority, part))
+		}
+	}
+	return strings.Join(words, ",")
 }
 
 // reserve sets the classes for a destination with so many names.

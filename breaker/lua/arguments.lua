@@ -15,6 +15,7 @@
 --                     configured: "5 2", 0 is no limit
 --        :rates       declared limit of the destination, as they have it configured, and
 --        :key-rates   that of each key; '' is none. See rate.lua
+--        :reserve     what calls leave for more urgent ones, for people
 --        :limits      named limits of the destination, likewise: "name;unit;cap;windows", with tabs between them
 --        :floor       the highest revision that KEYS[5] has forgotten
 --        :relisting   how far the repair of KEYS[5] has come, if it was lost
@@ -56,7 +57,7 @@ local IDLE, INSTANCES, STAMP = KEYS[6], KEYS[7], KEYS[13]
 local PLACES = { hash = 1, history = 9, incidents = 10, inflight = 11, joined = 12, waiting = 14, rates = 8 }
 local KEY_PLACES = { hash = 15, history = 16, incidents = 17, inflight = 18, joined = 19, waiting = 20, rates = 21 }
 local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin'
-local CAPS, RATES, KEY_RATES, LIMITS = ':caps', ':rates', ':key-rates', ':limits'
+local CAPS, RATES, KEY_RATES, LIMITS, RESERVE = ':caps', ':rates', ':key-rates', ':limits', ':reserve'
 
 local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local COOLDOWN = tonumber(ARGV[7])

@@ -5,11 +5,13 @@
 -- KEYS, ARGV 1…7: arguments.lua
 -- ARGV  8  calls at once   9  for how long this holds, ms   10  configured caps, as :caps
 --       11  configured declared limit, as :rates   12  that of keys, as :key-rates   13  named limits, as :limits
+--       14  as :reserve
 -- Returns {"registered", calls at once of all instances, "1" if the list of changes lacks some: register again}
 
 local RELISTING, RELISTED = ':relisting', '1000' -- breakers that one call puts into the list, about
 
 local calls, valid, own_caps, own_rates, own_key_rates, own_limits = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local own_reserve = ARGV[14]
 
 prepare()
 read_clock()
@@ -31,7 +33,7 @@ end
 redis.call('PEXPIRE', INSTANCES, '3600000')
 version, capacity = number(redis.call('HGET', NOTCLOSED, VERSION)), sum
 if sum == 0 then
-  redis.call('HDEL', NOTCLOSED, CAPACITY, CAPS, RATES, KEY_RATES, LIMITS)
+  redis.call('HDEL', NOTCLOSED, CAPACITY, CAPS, RATES, KEY_RATES, LIMITS, RESERVE)
   if version == 0 then
     redis.call('HDEL', NOTCLOSED, ORIGIN) -- of a breaker that was never used
     redis.call('DEL', STAMP)
@@ -49,13 +51,18 @@ else
     else
       redis.call('HSET', NOTCLOSED, LIMITS, own_limits)
     end
+    if own_reserve == '' then
+      redis.call('HDEL', NOTCLOSED, RESERVE)
+    else
+      redis.call('HSET', NOTCLOSED, RESERVE, own_reserve)
+    end
   end
   write_stamp(origin())
 end
 forget_idle(100)
 -- The list has each breaker of NOTCLOSED, which has other fields beside them.
 local missing = redis.call('HLEN', NOTCLOSED) - redis.call('ZCARD', CHANGES)
-for _, value in ipairs(redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, CAPS, RATES, KEY_RATES, LIMITS, FLOOR, ORIGIN, RELISTING)) do
+for _, value in ipairs(redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, CAPS, RATES, KEY_RATES, LIMITS, RESERVE, FLOOR, ORIGIN, RELISTING)) do
   missing = missing - (value and 1 or 0)
 end
 local relisting = redis.call('HGET', NOTCLOSED, RELISTING) or missing > 0 and '0'

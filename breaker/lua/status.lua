@@ -13,11 +13,12 @@ local function text(b)
   if b.learned_cap > 0 and (most == 0 or b.learned_cap < most) then
     most = b.learned_cap
   end
-  if most == 0 and b.ramp == 0 and b.metered == 0 then
+  local reserve = redis.call('HGET', NOTCLOSED, RESERVE)
+  if most == 0 and b.ramp == 0 and b.metered == 0 and not reserve then
     return record(b, true)
   end
   local calls = redis.call('ZCOUNT', b.inflight_key, '(' .. int(math.floor(now)), '+inf')
-  return string.sub(record(b, true), 1, -2) .. ',"in_flight":' .. int(calls) .. ',"cap":' .. int(most) .. '}'
+  return string.sub(record(b, true), 1, -2) .. ',"in_flight":' .. int(calls) .. ',"cap":' .. int(most) .. ',"reserve":' .. cjson.encode(reserve or '') .. '}'
 end
 local limits = read_limits(child or parent)
 local configured = redis.call('HGET', NOTCLOSED, child and KEY_RATES or RATES) or ''

@@ -237,6 +237,7 @@ type Rate struct {
 	Interval float64   `json:"interval_secs" doc:"Seconds between two calls." example:"60"`
 	Burst    int       `json:"burst" doc:"How many calls may start at once after a time without calls." example:"1"`
 	Next     time.Time `json:"next_at" doc:"When the next call is due; if that has passed: at once." example:"2030-01-31T14:35:00Z"`
+	Left     int       `json:"remaining" doc:"How many of these are left now." example:"1"`
 }
 
 // Limits describes ops.Limits.

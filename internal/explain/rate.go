@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // rateUnits are the units of time of a rate, the longest first.
@@ -59,6 +60,30 @@ func forCost(b breaker.Status, cost int) breaker.Status {
 		b.Rate = &rate
 	}
 	return b
+}
+
+// reservedFor says that what is left of a limit is kept for jobs that are more urgent than those of a priority; "" if it
+// is not.
+func reservedFor(b breaker.Status, p jobs.Priority) string {
+	percent, names := 0, []string{}
+	for word := range strings.SplitSeq(b.Reserve, ",") {
+		name, of, _ := strings.Cut(word, "=")
+		part, err := strconv.Atoi(strings.TrimSuffix(of, "%"))
+		if err != nil || name == string(p) || p == jobs.PriorityHigh {
+			break
+		}
+		percent, names = percent+part, append(names, name)
+	}
+	kept := func(n int) int { return min(n-1, (n*percent+99)/100) }
+	switch {
+	case percent == 0 || b.State != breaker.Closed:
+		return ""
+	case b.Rate != nil && b.Rate.Remaining <= kept(b.Rate.Burst):
+		return fmt.Sprintf("RATE allows %s, and the %d that are left are kept for jobs of priority %s", Rate(*b.Rate), b.Rate.Remaining, strings.Join(names, " and "))
+	case b.Concurrency > 0 && b.InFlight >= b.Concurrency-kept(b.Concurrency):
+		return fmt.Sprintf("%s, and the other slots are kept for jobs of priority %s", InFlight(b), strings.Join(names, " and "))
+	}
+	return ""
 }
 
 // ConcurrencyHolds reports whether as many calls as may be are in flight.

@@ -62,6 +62,8 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		return &Waiting{Reason: ByConcurrency, Text: InFlight(f.breaker) + "; it waits for a slot"}
 	case w == nil && RateHolds(forCost(f.breaker, j.Cost), f.now):
 		return &Waiting{Reason: ByRate, Text: NextByRate(forCost(f.breaker, j.Cost), f.now)}
+	case w == nil && reservedFor(f.breaker, j.Priority) != "":
+		return &Waiting{Reason: ByRate, Text: reservedFor(f.breaker, j.Priority)}
 	case w == nil:
 		return &Waiting{Reason: Queued, Text: inLine}
 	case missing != "":
