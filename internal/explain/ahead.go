@@ -82,7 +82,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		return nil
 	}
 	w.addPlace()
-	if rate := e.breakers[e.workers.ServedBy(job.Destination)].Rate; w.Reason == ByRate && rate != nil && !strings.HasPrefix(w.Text, "limit ") {
+	if rate := e.breakers[e.workers.ServedBy(job.Destination)].Rate; w.Reason == ByRate && rate != nil && !w.reserved && !strings.HasPrefix(w.Text, "limit ") {
 		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
 		known, cost, err := e.costAhead(ctx, queue, w.ahead())
 		if err != nil {

@@ -70,7 +70,8 @@ type Waiting struct {
 	Ahead        *int `json:"ahead" doc:"How many jobs are before it in its queue; null if it is in none, or not among the first ones." example:"12"`
 	AheadAtLeast *int `json:"ahead_at_least" doc:"How many were searched without finding it; else null." example:"10000"`
 
-	brief string // see Brief; "" for the words of its Reason
+	reserved bool   // for more urgent jobs: it has no turn yet
+	brief    string // see Brief; "" for the words of its Reason
 }
 
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,

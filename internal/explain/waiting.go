@@ -63,7 +63,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case w == nil && RateHolds(forCost(f.breaker, j.Cost), f.now):
 		return &Waiting{Reason: ByRate, Text: NextByRate(forCost(f.breaker, j.Cost), f.now)}
 	case w == nil && reservedFor(f.breaker, j.Priority) != "":
-		return &Waiting{Reason: ByRate, Text: reservedFor(f.breaker, j.Priority)}
+		return &Waiting{Reason: ByRate, Text: reservedFor(f.breaker, j.Priority), reserved: true}
 	case w == nil:
 		return &Waiting{Reason: Queued, Text: inLine}
 	case missing != "":
