@@ -75,7 +75,7 @@ func init() { //nolint:gochecknoinits // the router has no other place for it
 func document(h huma.API) []byte {
 	doc := h.OpenAPI()
 	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
 			if op != nil {
 				explainAnswers(op)
 				for _, p := range op.Parameters {

@@ -25,7 +25,6 @@ type timeline struct {
 	out         io.Writer
 	err         error         // the first of writing
 	broken      chan struct{} // closed after it
-	open        bool          // printed, until its closing is printed
 	ended       int           // jobs
 	completed   int
 	reschedules int
@@ -78,8 +77,7 @@ func (t *timeline) end(text string) error {
 	return t.err
 }
 
-// watch returns a handler whose calls are in the timeline: the probe, refused calls until the
-// breaker is open, and calls that failed otherwise.
+// watch returns a handler whose calls are in the timeline: the probe, refused calls, and calls that failed otherwise.
 func (t *timeline) watch(worker string, h publisher.Handler) publisher.Handler {
 	return publisher.Func(func(ctx context.Context, job *jobs.Job) error {
 		probe := t.view().State == breaker.HalfOpen
@@ -95,7 +93,7 @@ func (t *timeline) watch(worker string, h publisher.Handler) publisher.Handler {
 			t.add("the API answered 429 to the probe")
 		case probe && err == nil:
 			t.add("the API accepted the probe")
-		case limited && !t.open:
+		case limited:
 			t.add("the API answered 429 to %s", worker)
 		case err != nil && !limited:
 			t.add("a call of %s failed: %v", worker, err)
@@ -110,12 +108,10 @@ func (t *timeline) transition(e breaker.Event) {
 	defer t.mu.Unlock()
 	switch {
 	case e.To == breaker.Open && e.From == breaker.Closed:
-		t.open = true
 		t.add("%d in a row: breaker OPEN for all %d workers, no calls for %s", e.Failures, t.o.Workers, t.o.Cooldown)
 	case e.To == breaker.Open:
 		t.add("breaker OPEN again for %s", t.o.Cooldown)
 	case e.To == breaker.Closed:
-		t.open = false
 		t.add("breaker CLOSED, recovered after %s: %d waiting jobs leave", round(e.At.Sub(e.OpenedAt)), t.o.Jobs-t.ended)
 	}
 }
