@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -64,9 +65,14 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// making guards the making of Redactors: a configuration is copied, which a lock in it would forbid.
+var making sync.Mutex
+
 // Redactor takes the secrets of the configuration, and those that are added, out of texts. It is the
-// same one at each call, of which the first must not be concurrent.
+// same one at each call.
 func (c *Config) Redactor() *secret.Redactor {
+	making.Lock()
+	defer making.Unlock()
 	if c.redactor == nil {
 		c.redactor = secret.New(c.Secrets()...)
 	}
