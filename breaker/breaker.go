@@ -69,7 +69,7 @@ func (b *Breaker) Draws(draws ...Draw) *Breaker {
 func (b *Breaker) Lease(d time.Duration) *Breaker {
 	for old := b.longest.Load(); int64(d) > old && !b.longest.CompareAndSwap(old, int64(d)); old = b.longest.Load() {
 	}
-	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: d, leave: b.leave}
+	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: d, leave: b.leave, said: b.said}
 }
 
 // Leave returns the breaker for calls that leave percent, up to 99, of each limit to more urgent ones: of the
@@ -77,7 +77,7 @@ func (b *Breaker) Lease(d time.Duration) *Breaker {
 // in its last tenth, of at most a minute; of a low budget in its last second. A sliding window has a reserve in its
 // Burst. Of a window or concurrency of 1 nothing is left.
 func (b *Breaker) Leave(percent int) *Breaker {
-	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: leave(percent)}
+	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: leave(percent), said: b.said}
 }
 
 // leave is a valid percentage.

@@ -66,6 +66,9 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	if p := a.may(r.Context(), access.ScopeEnqueue); p != nil {
 		return p
 	}
+	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+		return newProblem(http.StatusForbidden, "a page of another site may not call an API through this one")
+	}
 	wait, p := preferredWait(r.Header)
 	if p != nil {
 		return p

@@ -210,6 +210,7 @@ export async function verifyCallback(secret, headers, body) {
   signed.set(bytes, head.length)
   for (const one of secret.split(',')) {
     const raw = Uint8Array.from(atob(one.trim().replace(/^whsec_/, '')), (c) => c.charCodeAt(0))
+    if (raw.length < 16) throw new Error('a secret is empty or too short')
     const key = await crypto.subtle.importKey('raw', raw, { name: 'HMAC', hash: 'SHA-256' }, false, ['verify'])
     for (const signature of (given.get('webhook-signature') ?? '').split(' ')) {
       if (!signature.startsWith('v1,')) continue

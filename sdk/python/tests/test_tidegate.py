@@ -76,10 +76,12 @@ class Callbacks(unittest.TestCase):
         secret, stamp = "whsec_" + base64.b64encode(key).decode(), str(int(time.time()))
         mac = hmac.new(key, f"id.{stamp}.".encode() + body, hashlib.sha256).digest()
         headers = {"Webhook-Id": "id", "Webhook-Timestamp": stamp, "Webhook-Signature": "v1,bad v1," + base64.b64encode(mac).decode()}
-        self.assertEqual(verify_callback("whsec_b2xk," + secret, headers, body)["type"], "job.completed")
+        self.assertEqual(verify_callback("whsec_" + base64.b64encode(b"o" * 32).decode() + "," + secret, headers, body)["type"], "job.completed")
         for changed in (body + b" ", b""):
             with self.assertRaises(ValueError):
                 verify_callback(secret, headers, changed)
+        with self.assertRaises(ValueError):
+            verify_callback(secret + ",", headers, body + b" ")
         with self.assertRaises(ValueError):
             verify_callback(secret, {**headers, "Webhook-Timestamp": "1"}, body)
 
