@@ -261,9 +261,9 @@ const ofName = "="
 
 var windowName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
 
-// windowID is a word that identifies a window: its name if that is short and plain, else a hash.
+// windowID is a word that identifies a window: its name if that is short, plain and the operator's, else a hash.
 func windowID(b Budget) string {
-	if windowName.MatchString(b.Name) {
+	if b.Shown && windowName.MatchString(b.Name) {
 		return ofName + b.Name
 	}
 	h := fnv.New32a()

@@ -204,7 +204,7 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 		if got.Budget == nil || got.Budget.Remaining < 0 {
 			continue
 		}
-		b := Budget{Remaining: got.Budget.Remaining, Reset: min(max(0, got.Budget.Reset), Longest), Limit: max(0, got.Budget.Limit), Name: got.Budget.Name, Also: got.Budget.Also}
+		b := Budget{Remaining: got.Budget.Remaining, Reset: min(max(0, got.Budget.Reset), Longest), Limit: max(0, got.Budget.Limit), Name: got.Budget.Name, Shown: got.Budget.Shown, Also: got.Budget.Also}
 		if tighter(&b, out.Budget) {
 			out.Budget = &b
 			if out.Wait == 0 {

@@ -498,6 +498,9 @@ func TestBudgets(t *testing.T) {
 			Job: &jobs.Job{}, Status: row.status, Received: now,
 			Header: http.Header{"Left": {row.left}, "Reset": {row.reset}, "Limit": {row.limit}},
 		})
+		for i := range row.want {
+			row.want[i].Shown = true
+		}
 		if diff := cmp.Diff(row.want, got.Budgets); diff != "" || len(got.Failures) != row.failed {
 			t.Errorf("%v: %v\n%s", row, got.Failures, diff)
 		}

@@ -85,7 +85,7 @@ func compileBudgets(specs []BudgetSpec) (out []budget, problems tokens.Errors) {
 func (r *Rules) announced(d *Decided, env map[string]any, now time.Time) {
 	for i := range r.budgets {
 		b := &r.budgets[i]
-		got := jobs.Budget{Name: b.name, Scope: b.scope}
+		got := jobs.Budget{Name: b.name, Shown: true, Scope: b.scope}
 		says := true
 		value := func(field string, p *expression.Program, take func(v any) error) {
 			if p == nil || !says {

@@ -77,6 +77,8 @@ type Budget struct {
 	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
 	// Name tells several limits of an API apart, such as a policy's or "hour".
 	Name string `json:"-"`
+	// Shown says that Name is the operator's and may be shown; a name that the API gave may be a secret.
+	Shown bool `json:"-"`
 	// Also are the other limits that the answer announced, beginning with the one with the fewest calls
 	// left; at most 3.
 	Also []Budget `json:"-"`

@@ -16,7 +16,7 @@ var (
 		+hdel +hexists +hget +hgetall +hincrby +hkeys +hlen +hmget +hscan +hset +hsetnx
 		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
-		+zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zrevrange +zrevrank +zscan +zscore
+		+zadd +zcard +zcount +zincrby +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zpopmin +zremrangebyrank +zrevrange +zrevrangebyscore +zrevrank +zscan +zscore
 		+xadd +xdel +xinfo|groups +xlen +xrange +xread +xrevrange +xtrim`)
 	channelRights = strings.Fields(`+publish +subscribe`)
 	otherRights   = strings.Fields(`+evalsha +script|load +scan +time +unsubscribe`)
