@@ -27,6 +27,10 @@ type WorkerInfo struct {
 	// Doubts are the responses of the last hour whose status may not say what they mean, and that no
 	// answer rule decided, by destination; nil for none.
 	Doubts map[string][]Doubt `json:"doubts,omitempty" doc:"Responses of the last hour whose status may not say what they mean, and that no answer rule decided, by destination; absent: none." example:"{\"deviantart\":[{\"kind\":\"error\",\"count\":12,\"at\":\"2030-01-31T14:35:00Z\",\"sign\":\"\\\"ok\\\": false\",\"rule\":\"when: status == 200 && body.ok == false, then: fail\"}]}"`
+	// ConfigVersion is a hash of the destinations file that it publishes by, ConfigProblem why it cannot take up the
+	// file as it is now.
+	ConfigVersion string `json:"config_version,omitempty" doc:"A hash of the destinations file that it publishes by; absent: it has none." example:"a1b2c3d4"`
+	ConfigProblem string `json:"config_problem,omitempty" doc:"Why it cannot take up the destinations file as it is now, while the settings before hold; absent: nothing is wrong." example:"line 3, column 5: tmeout is no setting"`
 	// Routes are kinds of calls that the APIs of destinations seem to limit by themselves, as this worker has seen; nil for none.
 	Routes map[string]Route `json:"routes,omitempty" doc:"Kinds of calls that an API seems to limit by themselves, as this worker has seen in an hour, by destination; absent: none." example:"{\"deviantart\":{\"route\":\"POST /v1/images\",\"key_by\":\"request.path\",\"refused\":5,\"accepted\":40,\"at\":\"2030-01-31T14:35:00Z\"}}"`
 }
@@ -133,7 +137,7 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	}
 	out := make(Workers, 0, len(live))
 	for name, w := range live {
-		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}, ServedBy: w.ServedBy}
+		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}, ServedBy: w.ServedBy, ConfigVersion: w.ConfigVersion, ConfigProblem: w.ConfigProblem}
 		for _, d := range w.Destinations {
 			if !store.System(d) {
 				info.Destinations = append(info.Destinations, d)
@@ -166,7 +170,7 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 }
 
 // Disagreements compares the live workers: the settings of each destination but its
-// concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash of each
+// concurrency, their clocks, which may be 5 s from Redis's, and the destinations file. Redis keeps a hash of each
 // setting, never the setting. Errors: Redis's.
 func (c *Client) Disagreements(ctx context.Context) ([]store.Disagreement, error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)

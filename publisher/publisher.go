@@ -55,6 +55,9 @@ type Options struct {
 	// Client is the client that handlers get from the function Client. Default: a client on
 	// the Publisher's Redis with its Logger and Namespace.
 	Client *jobs.Client
+	// Config returns the version of the configuration that the process publishes by, and what is wrong with a
+	// newer one, without secrets; both are shown of the worker. It may be nil.
+	Config func() (version, problem string)
 	// Observers are notified of what the Publisher does, in this order.
 	Observers []Observer
 }
@@ -118,6 +121,7 @@ type Publisher struct {
 	ran          bool
 	reached      chan struct{} // gets a value when a destination becomes unreachable or reachable
 	started      chan struct{}
+	configShown  configState // by the last heartbeat
 
 	clock func() time.Time // time.Now except in tests
 }

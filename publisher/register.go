@@ -60,7 +60,7 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 			case <-ctx.Done():
 				return
 			case <-check.C:
-				due = p.lost(ctx)
+				due = p.config() != p.configShown || p.lost(ctx)
 			case <-tick.C:
 				due = true
 			case <-p.reached:
@@ -102,6 +102,8 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 		seen = append(seen, n, now)
 	}
 	w := store.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: served, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
+	config := p.config()
+	w.ConfigVersion, w.ConfigProblem = config.version, config.problem
 	for _, n := range names {
 		for _, also := range p.destination(n).s.alsoServes {
 			if w.ServedBy == nil {
@@ -142,7 +144,20 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 		pipe.HSet(ctx, p.ns.WorkersKey(), p.o.Worker, self)
 		return nil
 	})
+	if err == nil {
+		p.configShown = config
+	}
 	return err
+}
+
+// configState is what Options.Config returns.
+type configState struct{ version, problem string }
+
+func (p *Publisher) config() (c configState) {
+	if p.o.Config != nil {
+		c.version, c.problem = p.o.Config()
+	}
+	return c
 }
 
 // settings are hashes of the settings that should be the same on all workers.
@@ -202,7 +217,8 @@ func (p *Publisher) compare(ctx context.Context) bool {
 	})
 	var problems []string
 	for _, d := range store.Disagreements(live) {
-		if slices.Contains(d.Workers, p.o.Worker) {
+		// Others may take up a change of the file just now; what is wrong with it is logged once.
+		if d.Setting != store.DestinationsFile && slices.Contains(d.Workers, p.o.Worker) {
 			problems = append(problems, d.Problem)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/text"
 )
 
@@ -30,8 +32,11 @@ type destinationsFile struct {
 
 	mu      sync.Mutex
 	problem error
-	sent    bool // a configuration is being taken up
-	untaken bool // the last one that was sent could not be
+	sent    bool   // a configuration is being taken up
+	untaken bool   // the last one that was sent could not be
+	read    string // version of the latest content
+	held    string // that of the content in use
+	secrets *secret.Redactor
 }
 
 // newDestinationsFile counts nothing if cfg has no file.
@@ -43,9 +48,26 @@ func newDestinationsFile(cfg *config.Config, registry *prometheus.Registry, log 
 	f.valid.Set(1)
 	if cfg.DestinationsFile != "" {
 		registry.MustRegister(f.valid)
+		f.held, f.secrets = versionOf(hashFile(f.name)), cfg.Redactor()
 	}
 	return f
 }
+
+// maxConfigProblem bounds what a worker's record says of the file, in bytes.
+const maxConfigProblem = 200
+
+// config is what the record of a worker says of the file.
+func (f *destinationsFile) config() (version, problem string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem != nil {
+		problem = text.CutBytes(text.Line(f.secrets.Redact(f.problem.Error()), maxConfigProblem), maxConfigProblem)
+	}
+	return f.held, problem
+}
+
+// versionOf is a version of the file: enough to see that two differ.
+func versionOf(hash []byte) string { return hex.EncodeToString(hash[:4]) }
 
 // taken takes why what followFile has sent could not be taken up; nil if it was.
 func (f *destinationsFile) taken(problem error) {
@@ -60,7 +82,9 @@ func (f *destinationsFile) changed(problem error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	again := problem != nil && f.problem != nil && problem.Error() == f.problem.Error()
-	f.problem = problem
+	if f.problem = problem; problem == nil {
+		f.held = f.read
+	}
 	if again {
 		return
 	}
@@ -119,6 +143,9 @@ func followFile(ctx context.Context, cfg *config.Config, load loadConfig, enviro
 				continue
 			}
 			last = hash
+			file.mu.Lock()
+			file.read = versionOf(hash)
+			file.mu.Unlock()
 			next, warnings, err := load(environ)
 			if err == nil {
 				err = next.RequireDestinations()
@@ -130,6 +157,10 @@ func followFile(ctx context.Context, cfg *config.Config, load loadConfig, enviro
 			if !untaken && reflect.DeepEqual(next.Destinations, cfg.Destinations) {
 				if wrong {
 					file.changed(nil)
+				} else {
+					file.mu.Lock()
+					file.held = file.read // another comment
+					file.mu.Unlock()
 				}
 				continue
 			}

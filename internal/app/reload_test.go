@@ -139,6 +139,78 @@ func TestChangesOfTheFileAreTakenUp(t *testing.T) {
 	}
 }
 
+// A worker says which version of the file it publishes by, and why it cannot take up another, without
+// secrets, until the file is good again.
+func TestWorkersSayWhatTheFileIs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	_, url := startAPI(t, fakeapi.Options{})
+	const secret = "sk-live-0123456789abcdef"
+	good := "destinations:\n  shop: {url: " + url + "}\n"
+	var files []string
+	for range 2 {
+		file := filepath.Join(t.TempDir(), "d.yaml")
+		writeDestinations(t, file, 0, good)
+		files = append(files, file)
+		runAsked(t, "REDIS_URL="+server.URL(), "DESTINATIONS_FILE="+file)
+	}
+	client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(silent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, wanted func(all jobs.Workers, problems string) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
+			all, err := client.Workers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := client.Disagreements(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var problems []string
+			for _, d := range found {
+				problems = append(problems, d.Problem)
+			}
+			text := strings.Join(problems, "\n")
+			if strings.Contains(text, secret) {
+				t.Fatalf("a secret: %s", text)
+			}
+			if wanted(all, text) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not %s within a minute: %+v, %s", what, all, text)
+			}
+		}
+	}
+	agree := func(all jobs.Workers, problems string) bool {
+		return len(all) == 2 && problems == "" && all[0].ConfigVersion != "" && all[0].ConfigVersion == all[1].ConfigVersion
+	}
+	await("one version", agree)
+	writeDestinations(t, files[0], 1, good+"# a comment\n")
+	await("two versions", func(_ jobs.Workers, problems string) bool {
+		return strings.HasPrefix(problems, "workers hold different versions of the destinations file: ")
+	})
+	writeDestinations(t, files[1], 1, good+"# a comment\n")
+	await("one version again", agree)
+	writeDestinations(t, files[1], 2, "destinations:\n  shop: {url: "+url+", auth_token: "+secret+", headers: {X-Key: "+secret+"}, tmeout: 1s, "+strings.Repeat("x", 500)+": 1}\n")
+	await("a problem", func(all jobs.Workers, problems string) bool {
+		named := ""
+		for _, w := range all {
+			named += w.ConfigProblem
+		}
+		if named != "" && strings.Contains(problems, " cannot take up the destinations file: "+named) && len(named) <= maxConfigProblem {
+			t.Log(problems)
+			return true
+		}
+		return false
+	})
+	writeDestinations(t, files[1], 3, good+"# a comment\n")
+	await("good again", agree)
+}
+
 // The API takes a change of the file up: it knows new destinations and checks jobs by it.
 func TestAPITakesUpChangesOfTheFile(t *testing.T) {
 	t.Parallel()

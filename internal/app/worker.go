@@ -105,6 +105,9 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return err
 	}
 	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced, onTransition: process.OnTransition}
+	if cfg.DestinationsFile != "" {
+		w.config = seen.file.config
+	}
 	limits := &operatorLimits{rdb: rdb, namespace: store.Namespace(cfg.RedisNamespace), log: log}
 	limits.read(ctx)
 	first, err := w.build(ctx, limits.above(cfg))
@@ -135,6 +138,7 @@ type workerProcess struct {
 	traced   *Tracing
 
 	onTransition func(breaker.Event)
+	config       func() (version, problem string) // nil without a destinations file
 }
 
 // generation is what publishes by one version of the configuration.
@@ -167,6 +171,7 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *ge
 		Retention:         atOnce(cfg.JobRetention),
 		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
 		MaxCrashes:        cfg.MaxCrashes,
+		Config:            w.config,
 	}
 	alerting.observe(&options)
 	w.counted.Observe(&options)

@@ -51,6 +51,10 @@ type Worker struct {
 	Settings map[string]map[string]string `json:"settings,omitempty"`
 	// ClockOffset is its clock minus Redis's, milliseconds.
 	ClockOffset int64 `json:"clock_offset_ms,omitempty"`
+	// ConfigVersion is a hash of the destinations file that it publishes by, ConfigProblem why it cannot take
+	// up the file as it is now; "" without a file, and if nothing is wrong.
+	ConfigVersion string `json:"config_version,omitempty"`
+	ConfigProblem string `json:"config_problem,omitempty"`
 }
 
 // Unserved is a destination with jobs that no live worker serves: they wait for one, or
@@ -140,11 +144,11 @@ func (n Namespace) ReadLiveWorkers(ctx context.Context, rdb redis.Cmdable) (map[
 }
 
 // Disagreement is a setting of a destination, or a clock, in which the workers of a fleet
-// differ.
+// differ, or a destinations file that some cannot take up.
 type Disagreement struct {
 	// Destination of the setting; "" for a clock.
 	Destination string
-	// Setting is its name, such as rate; clock for a clock.
+	// Setting is its name, such as rate; clock for a clock, DestinationsFile for the file.
 	Setting string
 	// Workers that differ, by name.
 	Workers []string
@@ -181,12 +185,56 @@ func redisClock(workers map[string]Worker) (d Disagreement, wrong bool) {
 // mostNamed bounds the workers that a Problem names on each side.
 const mostNamed = 5
 
+func nameSome(names []string) string {
+	out := strings.Join(names[:min(len(names), mostNamed)], ", ")
+	if more := len(names) - mostNamed; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
+}
+
+// DestinationsFile is the Setting of a disagreement about the destinations file.
+const DestinationsFile = "destinations file"
+
+// ofFile describes what is wrong with the destinations file: workers that cannot take it up as it is, and
+// those that hold different versions of it.
+func ofFile(workers map[string]Worker) (out []Disagreement) {
+	problems, versions := map[string][]string{}, map[string][]string{}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(workers)) {
+		w := workers[name]
+		if w.ConfigProblem != "" {
+			problems[w.ConfigProblem] = append(problems[w.ConfigProblem], name)
+		}
+		if w.ConfigVersion != "" {
+			versions[w.ConfigVersion] = append(versions[w.ConfigVersion], name)
+			all = append(all, name)
+		}
+	}
+	for problem, names := range problems {
+		who := "worker " + names[0] + " cannot"
+		if len(names) > 1 {
+			who = "workers " + nameSome(names) + " cannot"
+		}
+		out = append(out, Disagreement{Setting: DestinationsFile, Workers: names, Problem: who + " take up the destinations file: " + problem})
+	}
+	if len(versions) > 1 {
+		var held []string
+		for version, names := range versions {
+			held = append(held, version+" ("+nameSome(names)+")")
+		}
+		slices.Sort(held)
+		out = append(out, Disagreement{Setting: DestinationsFile, Workers: all, Problem: "workers hold different versions of the destinations file: " + strings.Join(held, ", ")})
+	}
+	return out
+}
+
 // Disagreements compares workers, by name. The result is ordered by destination and
 // setting.
 func Disagreements(workers map[string]Worker) []Disagreement {
 	type setting struct{ destination, name string }
 	sides := map[setting]map[string][]string{} // by hash, the workers
-	var out []Disagreement
+	out := ofFile(workers)
 	clock, redisIsWrong := redisClock(workers)
 	if redisIsWrong {
 		out = append(out, clock)
@@ -219,11 +267,7 @@ func Disagreements(workers map[string]Worker) []Disagreement {
 		var named []string
 		for _, names := range byHash {
 			d.Workers = append(d.Workers, names...)
-			text := strings.Join(names[:min(len(names), mostNamed)], ", ")
-			if more := len(names) - mostNamed; more > 0 {
-				text += fmt.Sprintf(" and %d more", more)
-			}
-			named = append(named, text)
+			named = append(named, nameSome(names))
 		}
 		slices.Sort(d.Workers)
 		slices.Sort(named)
@@ -231,7 +275,7 @@ func Disagreements(workers map[string]Worker) []Disagreement {
 		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b Disagreement) int {
-		return cmp.Or(strings.Compare(a.Destination, b.Destination), strings.Compare(a.Setting, b.Setting), slices.Compare(a.Workers, b.Workers))
+		return cmp.Or(strings.Compare(a.Destination, b.Destination), strings.Compare(a.Setting, b.Setting), slices.Compare(a.Workers, b.Workers), strings.Compare(a.Problem, b.Problem))
 	})
 	return out
 }
