@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,7 +153,7 @@ func (s *sender) sendSingle(ctx context.Context, job *jobs.Job, x *single) error
 		return nil
 	}
 	n := x.compose(s.a.composer)
-	n.ID, n.Dedup, n.At = x.ID, x.ID, job.CreatedAt
+	n.ID, n.Dedup, n.At = x.ID, cmp.Or(x.Opened, x.ID), job.CreatedAt
 	return s.send(ctx, n, func() { s.Posted, s.Done = true, true })
 }
 

@@ -132,4 +132,6 @@ func ExampleAlerts_Test() {
 	// Slack: old pending job: ok
 	// Slack: Redis unreachable: ok
 	// Slack: Redis back: ok
+	// Slack: destinations file wrong: ok
+	// Slack: destinations file good again: ok
 }

@@ -226,6 +226,9 @@ func examples() []example {
 	of("oldest-pending-slow", oldest, func(s *single) { s.Seen = s.At })
 	of("oldest-pending-retried", oldest, func(s *single) { s.Seen, s.Job, s.Problem = s.At, "post-7", "retry 3 of 10 in 5m" })
 	lost := single{Kind: redisLost, By: "worker-2:4711", Since: afterNoon(0), At: afterNoon(0), Problem: "dial tcp 10.0.0.5:6379: connect: connection refused"}
+	bad := single{Kind: fileBad, By: "worker-2:4711", Count: 3, Since: afterNoon(0), At: afterNoon(0), Problem: "d.yaml:3:5: destinations.shop.tmeout: is not a setting; did you mean timeout?"}
+	of("file-bad", bad, nil)
+	of("file-good", bad, func(s *single) { s.Kind, s.At, s.Problem = fileGood, afterNoon(3*time.Minute), "" })
 	of("redis-lost", lost, nil)
 	of("redis-back", lost, func(s *single) { s.Kind, s.At = redisBack, afterNoon(3*time.Minute+2*time.Second) })
 	return out

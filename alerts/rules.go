@@ -14,6 +14,7 @@ type rule struct {
 	class    string
 	icon     string
 	critical bool
+	fleet    bool   // it is of no destination
 	test     string // its name in the report of a test
 	// metrics is the alert of deploy/prometheus/rules.yml with the same condition, "" for none.
 	metrics string
@@ -35,6 +36,8 @@ const (
 	oldestPending = "overdue"
 	redisLost     = "redis_lost"
 	redisBack     = "redis_back"
+	fileBad       = "file_bad"
+	fileGood      = "file_good"
 )
 
 // The kinds of incidents.
@@ -214,7 +217,7 @@ $ tidegate get {job}
 	},
 	redisLost: {
 		test: "Redis unreachable", metrics: "TidegateRedisDown",
-		class: "Redis unreachable", icon: "⚠️", critical: true,
+		class: "Redis unreachable", icon: "⚠️", critical: true, fleet: true,
 		title: "A worker cannot reach Redis", summary: "worker {by} cannot reach Redis since {since}: {problem}",
 		body: `
 > *Worker: *{by}
@@ -229,7 +232,7 @@ $ what is missing afterwards, if anything: | tidegate doctor --dry-run`,
 	},
 	redisBack: {
 		test: "Redis back", metrics: "TidegateRedisDown",
-		class: "Redis unreachable", icon: iconGood, critical: true,
+		class: "Redis unreachable", icon: iconGood, critical: true, fleet: true,
 		title: "Redis is back after {waited}", summary: "worker {by} reaches Redis again after {waited}",
 		body: `
 > *Worker: *{by}
@@ -239,6 +242,30 @@ $ what is missing afterwards, if anything: | tidegate doctor --dry-run`,
 
 # Inspect
 $ what is missing, if anything: | tidegate doctor --dry-run`,
+	},
+	fileBad: {
+		test: "destinations file wrong", metrics: "TidegateDestinationsFileWrong",
+		class: "destinations file", icon: "⚠️", fleet: true,
+		title: "The destinations file cannot be taken up", summary: " by {workers}: {problem}",
+		body: `
+> *Worker: *{by}
+> *Problem: *{problem}
+
+*What happens now:* jobs continue by the settings before. A worker that starts anew cannot start with this file.
+
+# Inspect
+$ what is wrong with a file: | tidegate config check
+$ which workers it is: | tidegate doctor --dry-run`,
+	},
+	fileGood: {
+		test: "destinations file good again", metrics: "TidegateDestinationsFileWrong",
+		class: "destinations file", icon: iconGood, fleet: true,
+		title: "The destinations file is good again after {waited}",
+		body: `
+*Now:* all workers have taken it up.
+
+# Inspect
+$ whether all hold the same version: | tidegate doctor --dry-run`,
 	},
 }
 

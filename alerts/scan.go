@@ -88,7 +88,7 @@ func (a *Alerts) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{a.scan(ctx, now)}
+	errs := []error{a.scan(ctx, now), a.lookAtFile(ctx, now)}
 	also := map[string][]string{} // whose jobs a destination publishes too
 	if a.o.FailedBurst > 0 {
 		workers, err := a.client.Workers(ctx)
@@ -128,6 +128,57 @@ func (a *Alerts) look(ctx context.Context, kind string, find func(context.Contex
 			return fmt.Errorf("alerts: look for %s of %s: %w", kind, destination, err)
 		}
 	}
+	return nil
+}
+
+// fileKept is how long it is kept that the destinations file was notified of, after the last look that found it wrong.
+const fileKept = 7 * 24 * time.Hour
+
+// lookAtFile notifies once when workers cannot take up the destinations file, and once when all of them can.
+// One of the workers looks.
+func (a *Alerts) lookAtFile(ctx context.Context, now time.Time) error {
+	mine, err := a.store.once(ctx, checkEvery-time.Second, "scan", fileBad)
+	if err != nil || !mine {
+		return err
+	}
+	workers, err := a.client.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	key, follow, s := a.store.key(fileBad), false, single{Kind: fileBad, At: now, Since: now}
+	for _, w := range workers {
+		follow = follow || w.ConfigVersion != ""
+		if w.ConfigProblem == "" {
+			continue
+		}
+		if s.Count++; s.Count == 1 {
+			s.By, s.Problem = w.Name, w.ConfigProblem
+		}
+	}
+	switch {
+	case s.Count > 0:
+		opened, err := a.rdb.SetNX(ctx, key, now.Unix(), fileKept).Result()
+		if err == nil && !opened {
+			err = a.rdb.Expire(ctx, key, fileKept).Err()
+		}
+		if err != nil || !opened {
+			return err
+		}
+		s.ID = a.singleID(fileBad, now)
+	case follow:
+		since, err := a.rdb.GetDel(ctx, key).Int64()
+		if errors.Is(err, redis.Nil) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.Kind, s.Since = fileGood, time.Unix(since, 0)
+		s.ID, s.Opened = a.singleID(fileGood, now), a.singleID(fileBad, s.Since)
+	default:
+		return nil // no worker says what the file is
+	}
+	a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
 	return nil
 }
 

@@ -118,7 +118,7 @@ func (a *Alerts) samples(pager bool) []sample {
 	case a.o.OpenTooLong <= 0:
 		list = slices.Delete(list, 1, 2)
 	}
-	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, redisLost, redisBack}
+	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, redisLost, redisBack, fileBad, fileGood}
 	if pager {
 		kinds = nil
 	}

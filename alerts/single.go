@@ -11,6 +11,8 @@ import (
 type single struct {
 	ID   string `json:"id"`
 	Kind string `json:"kind"`
+	// Opened is the id of the notice that this one resolves.
+	Opened string `json:"opened,omitempty"`
 	// Destination is what it is about, Job the last or the oldest one of it, By a worker.
 	Destination string `json:"destination,omitempty"`
 	Job         string `json:"job,omitempty"`
@@ -66,14 +68,17 @@ func (s *single) compose(c composer) *notice.Notice {
 		act = s.reason(v)
 	}
 	n := &notice.Notice{Kind: notice.Single, Critical: r.critical, Class: r.class, Icon: r.icon, Now: s.At, At: s.Since, Title: v.line(r.title)}
-	if !r.critical { // all but those of Redis are of a destination
+	if !r.fleet {
 		n.Subject, n.Title = plainName(s.Destination), join(nameSpan(s.Destination), n.Title)
+		n.Summary = n.Title
+	}
+	if r.fleet && !r.critical {
 		n.Summary = n.Title
 	}
 	n.Summary = join(n.Summary, v.line(r.summary))
 	n.Body = v.body(r.body, "{act}", act)
 	switch s.Kind {
-	case redisBack:
+	case redisBack, fileGood:
 		n.Kind, n.Attention = notice.Resolved, true
 	case oldestPending, refusedAlone:
 		n.Link = c.breakerPage(s.Destination)

@@ -68,6 +68,44 @@ func TestBurst(t *testing.T) {
 	same(t, "later", want, b.lookFor())
 }
 
+// A destinations file that workers cannot take up is one alert of the fleet, resolved once all can.
+func TestDestinationsFile(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*setup){"Slack": func(*setup) {}, "a pager alone": func(o *setup) { o.Slack.Token = "" }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newHarness(t, 2, change)
+			look := func(at time.Duration, problems ...string) {
+				t.Helper()
+				b.play(at)
+				for i, problem := range problems {
+					worker, err := json.Marshal(store.Worker{SeenAt: b.now().UnixMilli(), ConfigVersion: "a1b2c3d4", ConfigProblem: problem})
+					if err := errors.Join(err, b.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), fmt.Sprint("w", i+1), worker).Err()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.lookFor()
+			}
+			look(1*time.Minute, "", "")
+			look(2*time.Minute, "", "line 3: tmeout is no setting")
+			look(3*time.Minute, "line 3: tmeout is no setting", "line 3: tmeout is no setting")
+			look(4 * time.Minute) // no worker is alive
+			look(5*time.Minute, "line 9: another", "")
+			look(7*time.Minute, "", "")
+			look(8*time.Minute, "", "")
+			if name == "Slack" {
+				same(t, "channel", []string{
+					"The destinations file cannot be taken up by 1 worker: line 3: tmeout is no setting",
+					"The destinations file is good again after 5 min",
+				}, b.texts())
+				return
+			}
+			same(t, "open at the pager", 0, len(b.pager.Open()))
+			same(t, "incidents of the pager", 1, len(b.pager.Incidents()))
+		})
+	}
+}
+
 // Poison jobs are reported at once, and those of one destination every ten minutes at most.
 func TestPoisonJobs(t *testing.T) {
 	t.Parallel()

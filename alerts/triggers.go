@@ -235,12 +235,18 @@ func (a *Alerts) notifyOnce(ctx context.Context, s single) error {
 	if s.At.IsZero() {
 		s.At = now
 	}
-	s.ID = fmt.Sprintf("%s.%s.%d", s.Destination, s.Kind, s.At.Unix())
-	if a.o.Namespace != string(store.DefaultNamespace) { // receivers may serve several installations
-		s.ID = a.o.Namespace + "." + s.ID
-	}
+	s.ID = a.singleID(s.Destination+"."+s.Kind, s.At)
 	a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
 	return nil
+}
+
+// singleID is the id of a notice that belongs to no incident.
+func (a *Alerts) singleID(of string, at time.Time) string {
+	id := fmt.Sprintf("%s.%d", of, at.Unix())
+	if a.o.Namespace != string(store.DefaultNamespace) { // receivers may serve several installations
+		id = a.o.Namespace + "." + id
+	}
+	return id
 }
 
 // flush writes what was observed to Redis. What Redis does not take is flushed later, but for

@@ -79,6 +79,8 @@ var exported = sync.OnceValues(func() (map[string][]string, error) {
 		// Of client_golang's own collectors.
 		"process_resident_memory_bytes": nil,
 		"process_cpu_seconds_total":     nil,
+		// Of processes with a destinations file: internal/app/reload.go.
+		"tidegate_destinations_file_valid": nil,
 	}}
 	m, err := metrics.New(d, metrics.Options{})
 	if err != nil {
