@@ -131,5 +131,5 @@ type queueCache struct {
 	mu        sync.Mutex
 	queues    []string
 	readAt    time.Time
-	published map[string]bool
+	published map[string]time.Time
 }

@@ -52,13 +52,17 @@ func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
 // look-ups of ids and lists read all of them.
 const maxUnknownQueues = 100
 
-// publish adds the queue to asynq's set, once per client as asynq does. Errors: an
+// republishAfter is how long after a queue was added to asynq's set it is added again: another process may have
+// forgotten its destination.
+const republishAfter = time.Minute
+
+// publish adds the queue to asynq's set, at most once a minute. Errors: an
 // *UnknownDestinationError, or Redis's.
 func (c *Client) publish(ctx context.Context, queue string) error {
 	c.queues.mu.Lock()
-	done := c.queues.published[queue]
+	at, done := c.queues.published[queue]
 	c.queues.mu.Unlock()
-	if done {
+	if done && time.Since(at) < republishAfter {
 		return nil
 	}
 	name, _, _ := store.ParseQueue(queue)
@@ -79,10 +83,12 @@ func (c *Client) publish(ctx context.Context, queue string) error {
 	c.queues.mu.Lock()
 	defer c.queues.mu.Unlock()
 	if c.queues.published == nil {
-		c.queues.published = map[string]bool{}
+		c.queues.published = map[string]time.Time{}
 	}
-	c.queues.published[queue] = true
-	c.queues.queues = nil // the cached list lacks a new queue
+	c.queues.published[queue] = time.Now()
+	if !done {
+		c.queues.queues = nil // the cached list lacks a new queue
+	}
 	return nil
 }
 

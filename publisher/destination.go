@@ -56,6 +56,7 @@ type destination struct {
 	doubts  *doubts
 	routes  routes
 	engine  *engine.Engine
+	before  *engine.Engine // of the Publisher before this one, until prepare
 	gate    *gate
 	phase   atomic.Int32 // of phaseNew, phaseStarted, phaseStopping
 
@@ -100,6 +101,16 @@ func (d *destination) queues() []string {
 	return out
 }
 
+// follow takes over from the same destination of the Publisher before, if there is one.
+func (d *destination) follow(before *Publisher) {
+	if before == nil {
+		return
+	}
+	if b := before.destinations[d.name]; b != nil && b.phase.Load() != phaseNew {
+		d.before = b.engine
+	}
+}
+
 // prepare creates the engine and the breaker. stop is called with the reason if the worker
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
@@ -115,7 +126,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		scarce = nil
 	}
 	d.engine = engine.New(d.rdb, engine.Options{
-		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker,
+		Queues: d.queues(), Concurrency: d.s.concurrency, Worker: d.o.Worker, Before: d.before,
 		Gate: g, KeyOf: d.limitKeys(), AskAll: d.s.vary(),
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
@@ -129,6 +140,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		Foreign:   d.foreign,
 		Recovered: d.recovered,
 	})
+	d.before = nil
 	b, err := d.newBreaker(ctx)
 	if err != nil {
 		return fmt.Errorf("destination %s: %w", d.name, err)

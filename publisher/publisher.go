@@ -58,6 +58,9 @@ type Options struct {
 	// Config returns the version of the configuration that the process publishes by, and what is wrong with a
 	// newer one, without secrets; both are shown of the worker. It may be nil.
 	Config func() (version, problem string)
+	// Before is the Publisher that this one replaces in the process, whose Run was told to end: what it still has in
+	// flight counts in the concurrency of the same destination here. Nil: there is none.
+	Before *Publisher
 	// Observers are notified of what the Publisher does, in this order.
 	Observers []Observer
 }
@@ -122,6 +125,7 @@ type Publisher struct {
 	reached      chan struct{} // gets a value when a destination becomes unreachable or reachable
 	started      chan struct{}
 	configShown  configState // by the last heartbeat
+	before       *Publisher  // of Options, until this one has started
 
 	clock func() time.Time // time.Now except in tests
 }
@@ -162,8 +166,10 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 		return nil, fmt.Errorf("publisher: new: Namespace is %q, and that of Client is %q", o.Namespace, ns)
 	}
 	o.Namespace = o.Client.Namespace()
+	before := o.Before
+	o.Before = nil // not kept once it has ended
 	p := &Publisher{
-		rdb: rdb, ns: store.Namespace(o.Namespace), o: o, observers: newObservers(o.Observers, o.Logger), destinations: map[string]*destination{},
+		before: before, rdb: rdb, ns: store.Namespace(o.Namespace), o: o, observers: newObservers(o.Observers, o.Logger), destinations: map[string]*destination{},
 		started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now,
 	}
 	if retries := maxRetries(rdb); retries > 0 {
@@ -308,9 +314,11 @@ func (p *Publisher) Run(ctx context.Context) error {
 	for _, n := range names {
 		d := p.destinations[n]
 		d.serving = ctx //nolint:fatcontext // the one context, for each destination
+		d.follow(p.before)
 		preparing.Go(func() error { return d.prepare(ctx, stop) })
 	}
 	startErr := preparing.Wait()
+	p.before = nil
 	var prepared []*destination
 	for _, n := range names {
 		if d := p.destinations[n]; d.phase.Load() == phaseStarted {

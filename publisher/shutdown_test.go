@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +68,61 @@ func TestShutdownLetsCallsFinish(t *testing.T) {
 	}
 	if got := b.get(next.ID); got.Status != jobs.Pending {
 		t.Errorf("the next job is %s", got.Status)
+	}
+}
+
+// The Publisher that replaces another one in the process counts the calls that go on there in the destination's
+// concurrency, and starts the next job when one of them ends.
+func TestConcurrencyOfReplacedPublishers(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	calls, ended := make(chan chan struct{}, 10), make(chan struct{}, 10)
+	call := func(context.Context, *jobs.Job) error {
+		goOn := make(chan struct{})
+		calls <- goOn
+		<-goOn
+		ended <- struct{}{}
+		return nil
+	}
+	for range 6 {
+		b.enqueue()
+	}
+	o := b.options()
+	o.ShutdownTimeout = time.Hour
+	var replaced sync.WaitGroup
+	defer replaced.Wait()
+	var running []chan struct{}
+	for range 3 { // publishers
+		p, err := publisher.New(b.rdb, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Handle(b.dest, publisher.Func(call), publisher.Concurrency(2)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		replaced.Go(func() {
+			if err := p.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		<-p.Started()
+		if len(running) == 0 {
+			running = append(running, signal(t, "first call", calls), signal(t, "second call", calls))
+		}
+		select {
+		case <-calls:
+			t.Fatal("a third call was made, where two go on still")
+		case <-time.After(300 * time.Millisecond):
+		}
+		close(running[0])
+		signal(t, "end of a call", ended)
+		running = append(running[1:], signal(t, "next call", calls))
+		stop()
+		o.Before = p
+	}
+	for _, c := range running {
+		close(c)
 	}
 }
 

@@ -327,6 +327,11 @@ func TestDestinations(t *testing.T) {
 		return `action="` + verb + ` destination" name=ann target=shop result=ok reason=""`
 	}
 	b.audited(t, []string{line("pause"), line("pause"), line("resume"), line("resume"), line("pause")})
+	in := b.call(t, http.MethodDelete, "/v1/destinations/shop", ``).problem(t, http.StatusConflict)
+	if !strings.Contains(in.Detail, "in use") {
+		t.Errorf("%+v", in)
+	}
+	b.call(t, http.MethodDelete, "/v1/destinations/blog", ``).problem(t, http.StatusNotFound)
 	b.post(t, "/v1/destinations/Blog/pause", ``).problem(t, http.StatusUnprocessableEntity)
 	if diff := cmp.Diff([]ops.Destination{{Name: "shop", Paused: true, Backlog: 2}, {Name: "stock"}}, decode[ops.List[ops.Destination]](t, b.get(t, "/v1/destinations").ok(t, http.StatusOK)).Items); diff != "" {
 		t.Errorf("destinations (-want +got)\n%s", diff)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
@@ -54,6 +55,18 @@ func (a *api) destinationOperations() {
 			return out, notFoundIfUnknown(err)
 		})
 	}
+	register[ops.ForgottenDestination](a, operation{
+		method: http.MethodDelete, path: "/v1/destinations/{destination}", id: "forget-destination", tag: tagDestinations, scope: access.ScopeOperate,
+		missing: true, conflict: true, where: "path",
+		summary:     "Forget a destination",
+		description: "Takes a destination that was removed from the configuration out of all lists, with its breaker, limits, statistics and finished jobs. The answer is 409 while a worker serves it, the configuration names it or jobs wait for it. One that was taken out of a destinations file is forgotten by itself once its last job is gone.",
+	}, func(ctx context.Context, in *pauseInput) (any, error) {
+		out, err := a.ops.ForgetDestination(ctx, in.Destination, why(ctx, in.Body))
+		if errors.Is(err, jobs.ErrInUse) {
+			return nil, newProblem(http.StatusConflict, "destination %s", strings.TrimPrefix(err.Error(), "jobs: forget destination: "))
+		}
+		return out, notFoundIfUnknown(err)
+	})
 	register[ops.List[Worker]](a, operation{
 		method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: tagDestinations, scope: access.ScopeRead,
 		summary:     "List workers",

@@ -112,7 +112,7 @@ var errorTexts = map[int]string{
 	http.StatusForbidden:             "The token lacks the scope.",
 	http.StatusNotFound:              "There is no such thing.",
 	http.StatusRequestTimeout:        "The body came too slowly.",
-	http.StatusConflict:              "The job's status does not allow it, or its id is taken by another token's name.",
+	http.StatusConflict:              "The job's status does not allow it, its id is taken by another token's name, or the destination is in use.",
 	http.StatusRequestEntityTooLarge: "The body is too large, or the array too long.",
 	http.StatusUnsupportedMediaType:  "The Content-Type is missing or not accepted, or the body is encoded; then Accept-Encoding is identity.",
 	http.StatusUnprocessableEntity:   "What was sent cannot be accepted; errors names each wrong field.",

@@ -74,7 +74,7 @@ func TestPresetExamples(t *testing.T) {
 			var stop teardown
 			defer func() { _ = stop.run() }()
 			var h captured
-			if err := serve(&h, 0, cfg.Destinations[0], nil, nil, nil, cfg, redistest.Logger(t), &stop); err != nil {
+			if err := serve(&h, 0, cfg.Destinations[0], nil, nil, nil, nil, cfg, redistest.Logger(t), &stop); err != nil {
 				t.Fatal(err)
 			}
 			rules, err := answers.Preset(name, p.Rules())

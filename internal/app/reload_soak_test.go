@@ -3,6 +3,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -39,8 +41,9 @@ func TestSoakChanges(t *testing.T) {
 		return b.String()
 	}
 	writeDestinations(t, file, 0, content(0))
-	worker := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATIONS_FILE="+file)
-	client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(silent))
+	worker := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATIONS_FILE="+file, "JOB_RETENTION=1s", "JOB_RETENTION_FAILED=1s")
+	rdb := server.Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithLogger(silent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +61,23 @@ func TestSoakChanges(t *testing.T) {
 	until("ready", func() bool { return worker.report().Status == health.Ready })
 	moving := fmt.Sprint("d", destinations-1)
 	sent, slowest, n := 0, time.Duration(0), 1
-	var goroutines int
+	var goroutines, redisKeys int
+	system := ops.New(ops.Options{Redis: rdb, Client: client})
+	countKeys := func() int {
+		until("the end of removed destinations", func() bool {
+			err := system.ForgetRemoved(t.Context(), time.Second)
+			names, readErr := system.Names(t.Context())
+			if err := errors.Join(err, readErr); err != nil {
+				t.Fatal(err)
+			}
+			return len(names) == destinations
+		})
+		n, err := rdb.DBSize(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(n)
+	}
 	var memory runtime.MemStats
 	var heap uint64
 	for version := 1; version <= changes; version++ {
@@ -98,7 +117,12 @@ func TestSoakChanges(t *testing.T) {
 		if version == settled || version == changes {
 			runtime.GC()
 			runtime.ReadMemStats(&memory)
-			t.Logf("after %d changes: %d goroutines, %d MiB", version, runtime.NumGoroutine(), memory.HeapAlloc>>20)
+			inRedis := countKeys()
+			t.Logf("after %d changes: %d goroutines, %d MiB, %d keys in Redis", version, runtime.NumGoroutine(), memory.HeapAlloc>>20, inRedis)
+			if version == changes && inRedis > redisKeys+redisKeys/10 {
+				t.Errorf("%d keys in Redis, %d before", inRedis, redisKeys)
+			}
+			redisKeys = inRedis
 		}
 		if version == settled {
 			goroutines, heap = runtime.NumGoroutine(), memory.HeapAlloc

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,9 +22,11 @@ import (
 	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/oauth"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/seal"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
@@ -104,18 +107,27 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
-	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced, onTransition: process.OnTransition}
+	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced, namespace: cfg.RedisNamespace, onTransition: process.OnTransition}
+	if w.tokens, err = oauth.NewOwn(); err != nil {
+		return fmt.Errorf("app: worker: %w", err)
+	}
 	if cfg.DestinationsFile != "" {
 		w.config = seen.file.config
 	}
+	client, err := jobs.NewClient(rdb, jobs.WithNamespace(cfg.RedisNamespace), jobs.WithLogger(log))
+	if err != nil {
+		return fmt.Errorf("app: worker: %w", err)
+	}
 	limits := &operatorLimits{rdb: rdb, namespace: store.Namespace(cfg.RedisNamespace), log: log}
 	limits.read(ctx)
-	first, err := w.build(ctx, limits.above(cfg))
+	first, err := w.build(ctx, limits.above(cfg), nil)
 	if err != nil {
 		return err
 	}
 	counting.run(ctx, &stop)
 	seen.follow(ctx, first.publisher.Started(), &stop)
+	system := ops.New(ops.Options{Redis: rdb, Client: client, Log: log})
+	stop.background(ctx, func(ctx context.Context) { forgetRemoved(ctx, system, cfg.JobRetentionFailed, log) })
 	stop.background(ctx, func(ctx context.Context) { returnMemory(ctx, first.publisher.Started()) })
 	if names := cfg.WithoutRetry(); len(names) > 0 {
 		log.InfoContext(ctx, "jobs without a retry policy are called once: a failure of the API fails them; set RETRY of their destinations, to none if that is meant", "destinations", names)
@@ -136,7 +148,9 @@ type workerProcess struct {
 	counted  *metrics.Metrics
 	counting *counting
 	traced   *Tracing
+	tokens   *oauth.Own
 
+	namespace    string
 	onTransition func(breaker.Event)
 	config       func() (version, problem string) // nil without a destinations file
 }
@@ -144,12 +158,14 @@ type workerProcess struct {
 // generation is what publishes by one version of the configuration.
 type generation struct {
 	publisher *publisher.Publisher
+	names     []string // of its destinations, and of those that they also serve
 	stop      teardown
 }
 
-// build makes the generation of cfg, which run starts, or undoes what it has made.
-func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *generation, err error) {
-	g := &generation{}
+// build makes the generation of cfg, which run starts after the one before (nil: it is the first), or undoes what it
+// has made.
+func (w *workerProcess) build(ctx context.Context, cfg *config.Config, before *generation) (made *generation, err error) {
+	g := &generation{names: destinationNames(cfg)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.stop.run())
@@ -173,6 +189,9 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *ge
 		MaxCrashes:        cfg.MaxCrashes,
 		Config:            w.config,
 	}
+	if before != nil {
+		options.Before = before.publisher
+	}
 	alerting.observe(&options)
 	w.counted.Observe(&options)
 	w.counting.observe(&options)
@@ -183,7 +202,7 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config) (made *ge
 		return nil, fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		if err := serve(g.publisher, i, d, w.rdb, w.counted.RuleFailed, w.traced, cfg, w.log, &g.stop); err != nil {
+		if err := serve(g.publisher, i, d, w.rdb, w.tokens, w.counted.RuleFailed, w.traced, cfg, w.log, &g.stop); err != nil {
 			return nil, err
 		}
 	}
@@ -222,19 +241,54 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 				return err
 			case c := <-changes:
 				var err error
-				if next, err = w.build(ctx, c.cfg); err != nil {
+				if next, err = w.build(ctx, c.cfg, current); err != nil {
 					next = nil
 				}
 				c.taken <- err
 			}
 		}
 		cancel()
+		w.noteRemoved(ctx, current.names, next.names)
 		replaced.Go(func() {
 			if err := <-ended; err != nil {
 				w.log.ErrorContext(ctx, "what published by the configuration before did not end in order", "error", err)
 			}
 		})
 		current = next
+	}
+}
+
+// noteRemoved notes the destinations that the configuration no longer has; see forgetRemoved.
+func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string) {
+	var removed []any
+	for _, name := range before {
+		if !slices.Contains(after, name) {
+			removed = append(removed, name, time.Now().UnixMilli())
+		}
+	}
+	if len(removed) == 0 {
+		return
+	}
+	if err := w.rdb.HSet(ctx, store.Namespace(w.namespace).RemovedKey(), removed...).Err(); err != nil {
+		w.log.WarnContext(ctx, "destinations that were removed stay in the lists until they are forgotten: tidegate destinations forget", "error", err)
+	}
+}
+
+// forgetRemovedEvery is the interval at which a worker looks for removed destinations of which nothing is left.
+const forgetRemovedEvery = time.Minute
+
+func forgetRemoved(ctx context.Context, system *ops.System, failed time.Duration, log *slog.Logger) {
+	tick := time.NewTicker(forgetRemovedEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := system.ForgetRemoved(ctx, failed); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "a removed destination cannot be forgotten yet", "error", err)
+		}
 	}
 }
 
@@ -298,7 +352,7 @@ type handles interface {
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient, ruleFailed func(destination string), traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient, own *oauth.Own, ruleFailed func(destination string), traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: cfg.Setting(index, variable), Problem: err.Error()}}
@@ -311,7 +365,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		}
 		tokens = file
 	}
-	source, err := tokenSource(d, rdb, cfg, log, stop)
+	source, err := tokenSource(d, rdb, own, cfg, log, stop)
 	if err != nil {
 		return refused("OAUTH_REFRESH_TOKENS_FILE", err)
 	}
@@ -373,7 +427,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 }
 
 // tokenSource returns the tokens of OAuth 2.0 of a destination, nil if it has none.
-func tokenSource(d config.Destination, rdb redis.UniversalClient, cfg *config.Config, log *slog.Logger, stop *teardown) (publisher.TokenSource, error) {
+func tokenSource(d config.Destination, rdb redis.UniversalClient, own *oauth.Own, cfg *config.Config, log *slog.Logger, stop *teardown) (publisher.TokenSource, error) {
 	if d.OAuthTokenURL == "" {
 		return nil, nil
 	}
@@ -387,7 +441,7 @@ func tokenSource(d config.Destination, rdb redis.UniversalClient, cfg *config.Co
 	source, err := oauth.New(oauth.Options{
 		Redis: rdb, Namespace: store.Namespace(cfg.RedisNamespace), Destination: d.Name,
 		TokenURL: d.OAuthTokenURL, ClientID: d.OAuthClientID, ClientSecret: d.OAuthClientSecret.Reveal(),
-		Scopes: strings.Fields(d.OAuthScopes), RefreshTokensFile: d.OAuthRefreshTokensFile, Sealer: sealer,
+		Scopes: strings.Fields(d.OAuthScopes), RefreshTokensFile: d.OAuthRefreshTokensFile, Sealer: sealer, Own: own,
 		Logger: log.With("destination", d.Name),
 	})
 	if err != nil {

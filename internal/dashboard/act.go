@@ -244,6 +244,9 @@ func (d *Dashboard) destinationAct(r *http.Request) (act, error) {
 	if what == "limit" || what == "unlimit" {
 		return d.limitAct(r, name, what)
 	}
+	if what == "forget" {
+		return d.forgetAct(name), nil
+	}
 	done := map[string]string{"pause": "Paused ", "resume": "Resumed "}[what]
 	if done == "" {
 		return act{}, errNoAction
@@ -270,6 +273,30 @@ func (d *Dashboard) destinationAct(r *http.Request) (act, error) {
 		}
 	}
 	return a, nil
+}
+
+// forgetAct forgets a destination that was removed, after a confirmation.
+func (d *Dashboard) forgetAct(name string) act {
+	return act{
+		back: "/destinations",
+		do: func(ctx context.Context, why ops.Why) (flash, error) {
+			got, err := d.ops.ForgetDestination(ctx, name, why)
+			if errors.Is(err, jobs.ErrInUse) {
+				return flash{}, wrong("%s.", strings.TrimPrefix(err.Error(), "jobs: forget destination: "))
+			}
+			return flash{Text: fmt.Sprintf("%s is forgotten, with %s.", name, plural(got.Deleted, "finished job", "finished jobs"))}, err
+		},
+		ask: func(context.Context) (question, error) {
+			return question{
+				Title: "Forget " + name + "?", Submit: "Forget " + name, Danger: true, AskReason: true, Fields: [][2]string{{"action", "forget"}},
+				Lead: "For a destination that was taken out of the configuration.",
+				Points: []string{
+					"It leaves all lists. Its finished jobs, statistics and limits, and its breaker with its history, are deleted.",
+					"It is refused while a worker serves it or jobs wait for it.",
+				},
+			}, nil
+		},
+	}
 }
 
 // limitAct reads the setting of a limit, or its end.

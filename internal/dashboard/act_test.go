@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -225,4 +226,22 @@ func TestPause(t *testing.T) {
 	s.post("/destinations/shop", url.Values{"action": {"pause"}, "confirm": {"1"}}).shows(t, http.StatusOK, "shop was paused already.")
 	s.post("/destinations/shop", url.Values{"action": {"resume"}}).shows(t, http.StatusOK, "Resumed shop.")
 	s.get("/destinations/shop").hides(t, "It is paused")
+}
+
+// A destination that nothing uses any more is forgotten after a question.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	s := open(t, "")
+	if err := s.rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "old", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.fill("old", "a", 1)
+	s.get("/destinations/old").hides(t, "Forget")
+	s.post("/destinations/old", url.Values{"action": {"forget"}, "confirm": {"1"}}).shows(t, http.StatusBadRequest, "old is in use: 1 job waits for it")
+	if err := s.client.Cancel(t.Context(), "a-000000"); err != nil {
+		t.Fatal(err)
+	}
+	s.post("/destinations/old", url.Values{"action": {"forget"}}).shows(t, http.StatusOK, "Forget old?")
+	s.post("/destinations/old", url.Values{"action": {"forget"}, "confirm": {"1"}}).shows(t, http.StatusOK, "old is forgotten, with 1 finished job.")
+	s.get("/destinations/old").shows(t, http.StatusNotFound, "There is no such destination")
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -110,6 +111,36 @@ type inFlight struct {
 	parked  map[string]bool      // those of them without a slot
 	suspect *Suspect
 	freed   chan struct{} // gets a value when there may be a slot
+	// before is what the engine that this one replaces has in flight still, after that of the engine that replaces
+	// this one; nil: there is none.
+	before, after atomic.Pointer[inFlight]
+}
+
+// follow counts what another engine of the queues still has in flight as this one's, until that ends.
+func (f *inFlight) follow(before *inFlight) {
+	linking.Lock()
+	defer linking.Unlock()
+	f.before.Store(before)
+	before.after.Store(f)
+}
+
+// linking is held while before and after change.
+var linking sync.Mutex
+
+// leave has the engine after this one no longer count what is in flight here.
+func (f *inFlight) leave() {
+	linking.Lock()
+	before, after := f.before.Load(), f.after.Load()
+	if before != nil {
+		before.after.Store(after)
+	}
+	if after != nil {
+		after.before.Store(before)
+	}
+	linking.Unlock()
+	if after != nil {
+		after.free()
+	}
 }
 
 // Suspect is the one crash suspect in flight: a job that was in flight when a worker died.
@@ -204,7 +235,12 @@ func (f *inFlight) takeOut(d *Delivery) (was bool) {
 }
 
 // free says that there may be a slot.
-func (f *inFlight) free() { poke(f.freed) }
+func (f *inFlight) free() {
+	poke(f.freed)
+	if after := f.after.Load(); after != nil {
+		after.free()
+	}
+}
 
 func (f *inFlight) all() []*Delivery {
 	f.mu.Lock()
@@ -219,8 +255,11 @@ func (f *inFlight) len() int {
 }
 
 // slots returns how many slots are in use.
-func (f *inFlight) slots() int {
+func (f *inFlight) slots() (n int) {
+	if before := f.before.Load(); before != nil {
+		n = before.slots()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.jobs) - len(f.parked)
+	return n + len(f.jobs) - len(f.parked)
 }

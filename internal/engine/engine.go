@@ -35,6 +35,9 @@ type Options struct {
 	Queues []string
 	// Concurrency is the maximum of jobs in flight.
 	Concurrency int
+	// Before is the engine of the same queues that this one replaces in the process. It is stopped, and what it has in
+	// flight still counts as in flight here. Nil: there is none.
+	Before *Engine
 	// KeyOf returns the key under which the gate holds a job, given its encoded message and the job's
 	// own key; "" for none. Nil: its own key.
 	KeyOf func(msg, own string) string
@@ -200,7 +203,11 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	e := &Engine{completes: map[string]bool{}, pause: o.PollMin}
 	e.rdb, e.o, e.gate = rdb, o, o.Gate
 	e.name = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name needs no secrecy
-	e.flight = inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)}
+	e.flight.jobs, e.flight.suspect, e.flight.freed = map[string]*Delivery{}, o.Suspect, make(chan struct{}, 1)
+	if o.Before != nil {
+		e.flight.follow(&o.Before.flight)
+		e.o.Before = nil // not kept once it has ended
+	}
 	e.empty, e.lost, e.due, e.backoff = map[string]emptied{}, map[string][]string{}, map[string]dueKeys{}, map[string]time.Time{}
 	e.unsorted = map[string]bool{}
 	e.opening.all = true
@@ -242,6 +249,7 @@ func (e *Engine) CloseGate(ctx context.Context) error {
 func (e *Engine) Finish() {
 	e.Abort()
 	e.maintenance.wait()
+	e.flight.leave()
 }
 
 // Abort ends all waiting for Redis at the end of the shutdown timeout. Jobs whose outcomes are

@@ -10,7 +10,7 @@ import (
 // that become free, the last fetch found none, or held jobs have the next turn.
 func (e *Engine) prefetchFrom(completing int) (queue string, n int) {
 	n = min(completing, e.o.Concurrency-(e.flight.slots()-completing-int(e.recorded.Load())))
-	if n <= 0 || e.ctx.Err() != nil || e.waiting.Load() || e.opening.pending() || !e.gate.Flowing() {
+	if n <= 0 || e.ctx.Err() != nil || e.flight.after.Load() != nil || e.waiting.Load() || e.opening.pending() || !e.gate.Flowing() {
 		return "", 0
 	}
 	e.bufferMu.Lock()

@@ -483,7 +483,7 @@ func (e *waker) awaitSlot() bool {
 func (e *queues) hasSlot() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return e.flight.slots()-len(e.buffer) < e.o.Concurrency
+	return e.flight.after.Load() == nil && e.flight.slots()-len(e.buffer) < e.o.Concurrency
 }
 
 // Next waits for a job, of any destination, for the next Take; false when there was none for a while

@@ -39,8 +39,9 @@ type Options struct {
 	// RefreshTokensFile, unless empty, is a JSON object from key to refresh token, which is
 	// read again when it changes. Without it the tokens are those of the client.
 	RefreshTokensFile string
-	// Sealer is that of the fleet; nil: each process gets tokens of its own.
+	// Sealer is that of the fleet; nil: each process gets tokens of its own, which sources with the same Own share.
 	Sealer *seal.Sealer
+	Own    *Own // nil: one of this source alone
 	Logger *slog.Logger
 	// Timeout of a renewal: one call to the token endpoint, or two. Default 10 s.
 	Timeout time.Duration
@@ -63,6 +64,21 @@ const (
 	// pollMin and pollMax bound the pause between looks at the renewal of another process.
 	pollMin, pollMax = 10 * time.Millisecond, 250 * time.Millisecond
 )
+
+// Own is what the sources of a process that follow each other need to have the same tokens without a Sealer.
+type Own struct {
+	sealer *seal.Sealer
+	record string
+}
+
+// NewOwn returns that of a process.
+func NewOwn() (*Own, error) {
+	own, err := seal.Own()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says so itself
+	}
+	return &Own{own, "oauth-" + rand.Text()}, nil
+}
 
 // Source gives the calls of a destination their tokens.
 type Source struct {
@@ -139,11 +155,14 @@ func New(o Options) (*Source, error) {
 	}
 	if o.Sealer == nil {
 		// A record and a key of this process's own: the same way, but nothing is shared.
-		own, err := seal.Own()
-		if err != nil {
-			return nil, err
+		own := o.Own
+		if own == nil {
+			var err error
+			if own, err = NewOwn(); err != nil {
+				return nil, err
+			}
 		}
-		s.o.Sealer, s.record = own, "oauth-"+s.holder
+		s.o.Sealer, s.record = own.sealer, own.record
 	}
 	if o.RefreshTokensFile != "" {
 		if err := s.watch(); err != nil {

@@ -164,6 +164,30 @@ func TestNothingIsSharedWithoutAKey(t *testing.T) {
 	}
 }
 
+// Without a key, a source has the rotated refresh token of the one before it in the same process.
+func TestTokensOfTheSourceBefore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	r.write(t, map[string]string{"alice": r.fake.Grant("alice")})
+	own, err := oauth.NewOwn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(o *oauth.Options) { o.Own = own }
+	before := r.source(t, "", same)
+	first := token(t, before, "alice")
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after := r.source(t, "", same)
+	if next := token(t, after, "alice"); next != first {
+		t.Error("the next source has renewed a token that it could use")
+	}
+	if _, err := after.Renew(t.Context(), "alice", first); err != nil {
+		t.Errorf("the refresh token was rotated, and is lost: %v", err)
+	}
+}
+
 // Many calls of many processes renew a token once before it ends, and none gets one that
 // has ended. Rotated refresh tokens outlive all processes.
 func TestOneRenewal(t *testing.T) {

@@ -155,15 +155,33 @@ type ForgottenDestination struct {
 func (s *System) ForgetDestination(ctx context.Context, name string, why Why) (out ForgottenDestination, err error) {
 	out.Destination = name
 	if out.Deleted, err = s.client.ForgetDestination(ctx, name); err == nil {
-		err = s.breakers().Forget(ctx, s.rdb, name)
-	}
-	if err == nil {
-		_, err = s.namespace().UnsetOverride(ctx, s.rdb, name)
+		err = s.forgetBreaker(ctx, name)
 	}
 	if !jobs.Refused(err) && !errors.Is(err, jobs.ErrInUse) {
 		s.acted(ctx, "forget destination", name, err, why)
 	}
 	return out, err
+}
+
+func (s *System) forgetBreaker(ctx context.Context, name string) error {
+	err := s.breakers().Forget(ctx, s.rdb, name)
+	if err == nil {
+		_, err = s.namespace().UnsetOverride(ctx, s.rdb, name)
+	}
+	return err
+}
+
+// ForgetRemoved forgets the destinations that were taken out of a destinations file once nothing is left of them:
+// finished jobs are kept for their retention first, failed ones for so long. Errors: Redis's.
+func (s *System) ForgetRemoved(ctx context.Context, failed time.Duration) error {
+	names, err := s.client.ForgetRemoved(ctx, failed)
+	errs := []error{err}
+	for _, name := range names {
+		err := s.forgetBreaker(ctx, name)
+		s.acted(ctx, "forget destination", name, err, Why{By: "tidegate", Reason: "it was taken out of the destinations file, and its last job is gone"})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // Target is all that pages show of a destination.

@@ -61,6 +61,10 @@ func (n Namespace) DestinationsKey() string { return n.Key("destinations") }
 // WorkersKey is the hash of the workers: name → JSON of a Worker.
 func (n Namespace) WorkersKey() string { return n.Key("workers") }
 
+// RemovedKey is a HASH of the destinations that were taken out of a destinations file or forgotten: name to when,
+// in unix milliseconds.
+func (n Namespace) RemovedKey() string { return n.Key("removed") }
+
 // AuditKey is the stream of the acts of operators.
 func (n Namespace) AuditKey() string { return n.Key("audit") }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var purgeScript = script("purge")
+var purgeScript, forgetScript = script("purge"), script("forget_queue")
 
 const purgeAtOnce = 100
 
@@ -33,10 +33,25 @@ func PurgeEnded(ctx context.Context, rdb redis.UniversalClient, queue, state str
 
 // PurgeAll deletes all finished jobs of the queue, whatever their retention, and returns how many.
 func PurgeAll(ctx context.Context, rdb redis.UniversalClient, queue string) (all int, err error) {
-	for _, set := range []string{CompletedKey(queue), ParkedKey(queue, StateFailed), ParkedKey(queue, StateCancelled), ParkedKey(queue, StateExpired)} {
+	return purgeSets(ctx, rdb, queue, "all", "all")
+}
+
+// PurgeByRetention deletes the finished jobs of a queue whose retention has ended: completed ones by asynq's set,
+// others that ended longer ago than retention.
+func PurgeByRetention(ctx context.Context, rdb redis.UniversalClient, queue string, retention time.Duration) error {
+	_, err := purgeSets(ctx, rdb, queue, "now", retention.Milliseconds())
+	return err
+}
+
+func purgeSets(ctx context.Context, rdb redis.UniversalClient, queue string, completed, others any) (all int, err error) {
+	for i, set := range []string{CompletedKey(queue), ParkedKey(queue, StateFailed), ParkedKey(queue, StateCancelled), ParkedKey(queue, StateExpired)} {
+		before := others
+		if i == 0 {
+			before = completed
+		}
 		for more := true; more; {
 			var n int
-			if n, more, err = purge(ctx, rdb, queue, set, "all"); err != nil {
+			if n, more, err = purge(ctx, rdb, queue, set, before); err != nil {
 				return all, err
 			}
 			all += n
@@ -45,9 +60,13 @@ func PurgeAll(ctx context.Context, rdb redis.UniversalClient, queue string) (all
 	return all, nil
 }
 
-// ForgetQueue deletes what is left of a queue without jobs, and takes it out of the list of queues.
+// ForgetQueue deletes what is left of a queue without jobs, but not its jobs should there be new ones, and takes
+// it out of the list of queues.
 func ForgetQueue(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	err := rdb.Del(ctx, PausedKey(queue), ProcessedKey(queue), EventsKey(queue), TombstonesKey(queue), PendingKey(queue)).Err()
+	err := rdb.Del(ctx, PausedKey(queue), ProcessedKey(queue), EventsKey(queue)).Err()
+	if err == nil {
+		err = forgetScript.Run(ctx, rdb, []string{PendingKey(queue), TombstonesKey(queue)}, queue).Err()
+	}
 	if err == nil {
 		err = rdb.SRem(ctx, QueuesKey, queue).Err()
 	}
