@@ -60,11 +60,11 @@ func (s *System) withBreakers(ctx context.Context, found []jobs.DestinationStats
 	for i, d := range found {
 		names[i] = d.Destination
 	}
-	breakers, err := s.AllBreakers(ctx, names...)
+	workers, err := s.workers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := s.workers(ctx)
+	breakers, err := s.servingBreakers(ctx, workers, names)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +80,16 @@ func (s *System) withBreakers(ctx context.Context, found []jobs.DestinationStats
 		}
 	}
 	return out, nil
+}
+
+// servingBreakers returns the breakers that jobs of the destinations are published under: where one serves
+// another, an earlier name of it, its own.
+func (s *System) servingBreakers(ctx context.Context, workers jobs.Workers, names []string) ([][]breaker.Status, error) {
+	by := make([]string, len(names))
+	for i, name := range names {
+		by[i] = workers.ServedBy(name)
+	}
+	return s.AllBreakers(ctx, by...)
 }
 
 // unreached says since when no worker reaches a destination, and why; nil if one does, or none serves it.
@@ -215,7 +225,7 @@ func (s *System) Targets(ctx context.Context, of []jobs.Destination, workers job
 	for i, d := range of {
 		names[i] = d.Name
 	}
-	lists, err := s.AllBreakers(ctx, names...)
+	lists, err := s.servingBreakers(ctx, workers, names)
 	if err != nil {
 		return nil, err
 	}
