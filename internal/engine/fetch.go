@@ -321,11 +321,13 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	return 0, all, nil
 }
 
-// takeQueue fetches from the pending jobs of a queue and from the held ones of keys
-// that are due, in turn.
+// takeQueue fetches from the pending jobs of a queue, or those of keys that take turns, and from the held ones
+// of keys that are due, in turn.
 func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 	if e.scarce() {
-		return e.takeInTurns(queue, want, g)
+		if err := e.beginTurns(queue); err != nil {
+			return 0, err
+		}
 	}
 	if e.turnOfHeld(queue) {
 		if n, err := e.takeHeld(queue, want, g); n > 0 || err != nil || g.spent {

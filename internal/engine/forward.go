@@ -178,7 +178,7 @@ func (e *holder) backlog(ctx context.Context) (int, error) {
 	more := e.more
 	e.more = false // until the next fetch says so
 	for queue, due := range e.due {
-		if due.any() && !scarce {
+		if due.any() {
 			most = 1 // held jobs have their turn between the others, one by one
 		}
 		turns += due.turns

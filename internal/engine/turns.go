@@ -65,17 +65,12 @@ func (p *pace) isSlow() bool {
 // scarce reports whether keys take turns now.
 func (e *core) scarce() bool { return e.o.Scarce != nil && (e.o.Scarce() || e.pace.isSlow()) }
 
-// takeInTurns fetches jobs of the keys whose turn it is. Keys that held jobs for their breakers, and may be
-// asked for again, are among them.
-func (e *Engine) takeInTurns(queue string, want int, g *granted) (int, error) {
+// beginTurns prepares a fetch while keys take turns.
+func (e *queues) beginTurns(queue string) error {
 	e.returnSlots(e.ctx) // or the key of a slot would take more than its turns
 	ctx, cancel := e.bounded()
-	err := e.sort(ctx, queue)
-	cancel()
-	if err != nil {
-		return 0, err
-	}
-	return e.takeAny(fetch{queue: queue, permits: &g.permits, cost: g.Cost}, want)
+	defer cancel()
+	return e.sort(ctx, queue)
 }
 
 // sort sorts pending jobs by their keys: those that fetches have left, or all by KEY_BY.

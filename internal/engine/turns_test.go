@@ -29,7 +29,7 @@ func (s *testQueue) marked() *testQueue {
 }
 
 // Keys take turns in the order in which they came, one of weight 2 twice; a job that is put back is the
-// next; a key that its breaker blocks leaves the turns and comes back; one that comes later waits a round.
+// next; a key that its breaker blocks leaves the turns; one that comes later waits a round.
 // Once calls are not scarce, what is in turns comes before what is pending.
 func TestTurns(t *testing.T) {
 	t.Parallel()
@@ -59,11 +59,36 @@ func TestTurns(t *testing.T) {
 		want(ids, "p1") // c is blocked
 		_, err = store.SetHeldKeys(t.Context(), s.rdb, s.queue, false, []store.HeldKeyTime{{Key: "c"}})
 		s.must(err)
-		want(s.inTurns("r7", 5, nil), "c1", "c2")
+		want(s.inTurns("r7", 5, nil)) // its breaker is asked first
+		_, _, _, ids, _ = s.take("r8", "c", 5)
+		want(ids, "c1", "c2")
 		if got := s.look(); got["held"] != "" || got["held_keys"] != "" || s.rdb.Exists(t.Context(), store.TurnsKey(s.queue)).Val() != 0 {
 			t.Errorf("left: %v", got)
 		}
 	})
+}
+
+// While a worker asks the breaker of a key for its next job, no other one starts a later job of the key.
+func TestTurnsKeepTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.holding("k", time.Now().Add(-time.Second), "h1", "h2")
+	worker := func(g Gate) *Engine {
+		c := s.clientOf(t, g, 1)
+		c.o.Scarce = func() bool { return true }
+		return c
+	}
+	first, second := &fakeGate{}, worker(&fakeGate{})
+	var got string
+	first.admit = func(string, any) Admission {
+		if got == "" {
+			got = asDequeue(t, second)
+		}
+		return Admission{Verdict: KeyRefused, Until: time.Now().Add(time.Hour)}
+	}
+	if d, _ := worker(first).Next(time.Second); d != nil || got != "h1" {
+		t.Errorf("while the key's breaker was asked, %q was started, and then %v", got, d)
+	}
 }
 
 // Scripts stay short with very many keys, in turns and blocked.

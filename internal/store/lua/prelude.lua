@@ -518,23 +518,14 @@ local function sort_pending(n, by_id)
   return #ids
 end
 
--- Begins a fetch while calls are scarce: sorts pending jobs, up to 200, unless all are fetched now, and
--- gives keys their turns that may be asked for again. Returns whether more are to be sorted, and
--- whether jobs are held.
+-- Begins a fetch while calls are scarce: sorts pending jobs, up to 200, unless all are fetched now. Returns
+-- whether more are to be sorted, and whether jobs are held.
 local function begin_turns(sort, want, has_held)
   local more = false
   local pending = sort and redis.call('LLEN', asynq .. 'pending') or 0
   if pending > (has_held and 0 or want) and redis.call('EXISTS', ours .. 'keyed') == 1 then
     more = pending > sort_pending(200)
     has_held = has_held or redis.call('EXISTS', ours .. 'held_keys') == 1
-  end
-  local due = has_held and redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', now_ms, 'LIMIT', 0, 100) or {}
-  if #due > 0 then
-    allow_when_full()
-    local at = turn_now()
-    for _, name in ipairs(due) do
-      enter_turns(name, at)
-    end
   end
   return more, has_held
 end
