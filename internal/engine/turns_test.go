@@ -91,6 +91,22 @@ func TestTurnsKeepTheOrderOfAKey(t *testing.T) {
 	}
 }
 
+// A job without a key that doctor has put back among the held ones takes its turn with any worker.
+func TestTurnOfAJobWithoutAKey(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.holding("", time.Now().Add(-time.Second), "a")
+	s.must(s.rdb.HSet(t.Context(), store.TaskKey(s.queue, "a"), "job_key", "").Err())
+	c := s.clientOf(t, openGate{}, 1)
+	c.o.KeyOf = func(_, own string) string { return own }
+	if got := asDequeue(t, c); got != "a" {
+		t.Errorf("fetched %q", got)
+	}
+	if got := s.look(); got["held"] != "" || got["held_keys"] != "" {
+		t.Errorf("left: %v", got)
+	}
+}
+
 // Scripts stay short with very many keys, in turns and blocked.
 func TestManyKeysInTurns(t *testing.T) { //nolint:tparallel // one after the other, as they are timed
 	t.Parallel()

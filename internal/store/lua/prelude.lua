@@ -180,13 +180,20 @@ end
 
 -- Lists the held keys that are due, up to 10, after the ms until the first of the others is
 -- ('' = there are no others) and the jobs of count_turns. The key called served, if any, comes last
--- of those due.
+-- of those due. Jobs without a key have no breaker, so they take turns.
 local function due_held_keys(served)
   local exactly = string.format('%.3f', clock[1] * 1000 + clock[2] / 1000)
   if served then
     redis.call('ZADD', ours .. 'held_keys', 'XX', 'GT', exactly, served)
   end
   local due = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', exactly, 'LIMIT', 0, 10)
+  for i, name in ipairs(due) do
+    if name == '' then
+      allow_when_full()
+      enter_turns(table.remove(due, i), turn_now())
+      break
+    end
+  end
   local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '(' .. in_turns, 'WITHSCORES', 'LIMIT', 0, 1)
   return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', count_turns(), unpack(due) }
 end
