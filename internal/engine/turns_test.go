@@ -107,6 +107,79 @@ func TestTurnOfAJobWithoutAKey(t *testing.T) {
 	}
 }
 
+// What a key was charged for a job that is put back or refused is taken back; what other jobs of the key took
+// stays charged, in turns and out of them.
+func TestChargesOfTurns(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *testQueue) {
+		s.marked()
+		s.keyed("a", "a1", "a2")
+		for i := range 9 {
+			s.keyed("b", fmt.Sprint("b", i))
+		}
+		m := store.Message{Type: store.TaskType, ID: "a1", Queue: s.queue, Payload: []byte(`{}`), Headers: map[string]string{store.HeaderCost: "4"}}
+		s.must(s.rdb.HSet(t.Context(), store.TaskKey(s.queue, "a1"), store.FieldMsg, m.AppendTo(nil)).Err())
+		back := func(run, id string) {
+			t.Helper()
+			_, err := store.Apply(t.Context(), s.rdb, s.queue, id, run, store.Outcome{Kind: store.KindRequeue})
+			s.must(err)
+		}
+		want := func(got []string, ids ...string) {
+			t.Helper()
+			if fmt.Sprint(got) != fmt.Sprint(ids) {
+				t.Fatalf("fetched %v, want %v", got, ids)
+			}
+		}
+		want(s.inTurns("r1", 3, nil), "a1", "b0", "a2") // that a1 costs 4 is found as it is taken
+		back("r1", "a2")
+		want(s.inTurns("r2", 1, nil), "b1")
+		back("r1", "a1")
+		want(s.inTurns("r3", 1, nil), "a1")
+		s.must(store.Reclaim(t.Context(), s.rdb, s.queue, []string{"r3"})) // the reply was lost
+		want(s.inTurns("r4", 1, nil), "a1")
+		want(s.inTurns("r5", 1, nil), "b2")
+
+		s.active("r") // of a worker that did not know of the turns
+		s.must(s.rdb.HSet(t.Context(), store.TaskKey(s.queue, "r"), store.FieldRun, "other", store.FieldKey, "a").Err())
+		s.sendHold("other", held("r", "a", "1", -1000))
+		due := func(fetches int, keys ...string) {
+			t.Helper()
+			reply, err := store.SetHeldKeys(t.Context(), s.rdb, s.queue, false, nil)
+			for s.must(err); fetches > 0; fetches-- {
+				reply = s.fetch(store.FetchArgs{Queue: s.queue, Run: "b", Worker: "host:1", Max: 1, Scarce: true}).HeldKeys
+			}
+			if fmt.Sprint(reply.Due) != fmt.Sprint(keys) {
+				t.Errorf("%v may be asked for, want %v", reply.Due, keys)
+			}
+		}
+		due(0)
+		due(1)
+		due(1, "a") // b has had as much
+		_, _, _, ids, _ := s.take("t", "a", 1)
+		want(ids, "r")
+		due(0)
+		back("t", "r")
+		due(0, "a")
+		_, _, _, ids, _ = s.take("u", "a", 1)
+		want(ids, "r")
+		due(1, "a")
+	})
+}
+
+// Of jobs of one fetch that are put back behind held ones of their key, each keeps its place.
+func TestJobsOfAFetchKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.keyed("k", "c", "a", "b")
+	s.take("r", "", 3)
+	s.holding("k", time.Now().Add(time.Hour))
+	for _, id := range []string{"b", "a", "c"} {
+		_, err := store.Apply(t.Context(), s.rdb, s.queue, id, "r", store.Outcome{Kind: store.KindRequeue})
+		s.must(err)
+	}
+	s.wantHeld("k", "c", "a", "b")
+}
+
 // Scripts stay short with very many keys, in turns and blocked.
 func TestManyKeysInTurns(t *testing.T) { //nolint:tparallel // one after the other, as they are timed
 	t.Parallel()

@@ -30,7 +30,7 @@ const (
 	FieldBatch          = "batch"     // of a job in a batch, beside the header
 	FieldKey            = "key"       // of a job with a key, beside the header; of a held job the key that holds it
 	FieldJobKey         = "job_key"   // of a job that another key holds: its own, or ""
-	FieldPlace          = "place"     // "<run> <score>": where it was among the held jobs of its key when that run took it
+	FieldPlace          = "place"     // "<run> <score>[/<charged>][ <key>]": where it was among the held jobs of its key when that run took it
 	FieldTombstone      = "tombstone" // set while the pending list holds the id of a job that is not pending
 	FieldAction         = "action"    // requested while it runs: cancel or pause
 	FieldActionBy       = "action_by" // the operator who requested it or has paused the job

@@ -36,7 +36,7 @@ local expiring = {} -- those with an expiry
 
 -- Made only while jobs are held.
 local hold_behind, pop_held
-local turns
+local turns, charge
 local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number
 local streamed = false -- whether the event stream exists
 -- All of them are rare: one EXISTS is enough.
@@ -92,9 +92,12 @@ if name ~= '' then
     end
     return ids, places
   end
+  if has_held and redis.call('EXISTS', ours .. 'turns') == 1 then
+    charge = rare().turns_of(ARGV[9], true).charge
+  end
 elseif has_held and redis.call('EXISTS', ours .. 'turns') == 1 then
   turns = rare().turns_of(ARGV[9])
-  pop_held, source = turns.pop, 'held'
+  pop_held, charge, source = turns.pop, turns.charge, 'held'
 end
 
 -- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
@@ -153,11 +156,9 @@ repeat
         job[10] = what and what .. ' ' .. int(math.max(0, now - at)) or ''
       end
       if pop_held then
+        local charged = charge and '/' .. charge(by or f[7] or '', f[1]) or ''
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run,
-          'place', run .. ' ' .. job[9] .. (by and ' ' .. by or ''))
-        if turns then
-          turns.charge(by or f[7] or '', f[1])
-        end
+          'place', run .. ' ' .. job[9] .. charged .. (by and ' ' .. by or ''))
       else
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run)
       end

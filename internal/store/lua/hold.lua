@@ -14,7 +14,7 @@ local n, children = 0, 0
 for i = 3, #ARGV, 4 do
   local id, name, place, ms = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
   local key = task(id)
-  local f = redis.call('HMGET', key, 'run', 'crash_run', 'action', 'expires_at', 'children', 'key', 'started_at')
+  local f = redis.call('HMGET', key, 'run', 'crash_run', 'action', 'expires_at', 'children', 'key', 'started_at', 'place')
   if f[2] == run then
     take_crash_back(key)
   end
@@ -27,7 +27,13 @@ for i = 3, #ARGV, 4 do
       end
       -- Without a place it came from the pending list: its place is the time of the fetch.
       hold(id, key, name, place or tonumber(f[7]) * 1000 + i)
+      local _, charged = taken(f[8], run)
+      refund(name, charged)
       if ms then
+        local owed = redis.call('ZSCORE', ours .. 'turns', name)
+        if owed then
+          redis.call('ZADD', ours .. 'turns_owed', owed, name)
+        end
         redis.call('ZADD', ours .. 'held_keys', int(now + ms), name)
         redis.call('ZREM', ours .. 'turns', name)
       else

@@ -152,7 +152,7 @@ end
 -- Where calls are scarce, keys take turns: all of their jobs are held, those without a key under the
 -- name ''. `turns` has each key by the virtual time of its next job, and `held_keys` has it at
 -- in_turns: no worker waits for it. A job takes its cost, divided by the weight of its key; `turn` is the
--- time of the job served last. `turns_owed` has keys without jobs whose last one took more than 1.
+-- time of the job served last. `turns_owed` has keys that are not in turns and have taken more than that.
 local in_turns = '9000000000000000'
 
 local function turn_now()
@@ -169,6 +169,24 @@ local function enter_turns(name, at)
   end
 end
 
+-- What `place` says of a job that the run took from the held ones: its place there, what its key was charged
+-- ('' = nothing), and that key if it is another than the job's own, by KEY_BY ('' = it is not).
+local function taken(text, run)
+  local by_run, place, charged, by = string.match(text or '', '^(%S*) (%d+)/?(%S*) ?(.*)$')
+  if by_run == run then
+    return place, charged, by
+  end
+end
+
+-- Takes back what a key was charged for a job that has not run.
+local function refund(name, charged)
+  for _, set in ipairs((charged or '') ~= '' and { 'turns', 'turns_owed' } or {}) do
+    if redis.call('ZSCORE', ours .. set, name) then
+      redis.call('ZINCRBY', ours .. set, '-' .. charged, name)
+    end
+  end
+end
+
 -- Counts the jobs of keys that take turns: of the first ten keys all, else one of each.
 local function count_turns()
   local n = redis.call('ZCARD', ours .. 'turns')
@@ -180,18 +198,26 @@ end
 
 -- Lists the held keys that are due, up to 10, after the ms until the first of the others is
 -- ('' = there are no others) and the jobs of count_turns. The key called served, if any, comes last
--- of those due. Jobs without a key have no breaker, so they take turns.
+-- of those due. Jobs without a key have no breaker, so they take turns; while keys do, one that has taken more
+-- than they is not listed.
 local function due_held_keys(served)
   local exactly = string.format('%.3f', clock[1] * 1000 + clock[2] / 1000)
   if served then
     redis.call('ZADD', ours .. 'held_keys', 'XX', 'GT', exactly, served)
   end
   local due = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', exactly, 'LIMIT', 0, 10)
-  for i, name in ipairs(due) do
-    if name == '' then
+  local turn = #due > 0 and redis.call('EXISTS', ours .. 'turns') == 1 and turn_now() or math.huge
+  for i = #due, 1, -1 do
+    local name = due[i]
+    local in_debt = turn < (tonumber(redis.call('ZSCORE', ours .. 'turns_owed', name) or '') or 0)
+    if name == '' or in_debt then
       allow_when_full()
-      enter_turns(table.remove(due, i), turn_now())
-      break
+      table.remove(due, i)
+    end
+    if name == '' then
+      enter_turns(name, turn_now())
+    elseif in_debt then
+      redis.call('ZADD', ours .. 'held_keys', exactly, name) -- behind others that are due
     end
   end
   local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '(' .. in_turns, 'WITHSCORES', 'LIMIT', 0, 1)
@@ -285,28 +311,30 @@ local function to_pending(id, key)
 end
 
 -- Puts a job back that was fetched and has not run: it is the next to run, or, while jobs
--- of its key are held or keys take turns, the next of its key, whose turn is next.
+-- of its key are held or keys take turns, the next of its key, which is as if it had not been taken.
 local function to_front(id, key)
   local f = redis.call('HMGET', key, 'key', 'run', 'place', 'started_at')
-  local run, place, by = string.match(f[3] or '', '^(%S*) (%d+) ?(.*)$')
-  local name, held_before = f[1] or '', run == (f[2] or '')
-  if held_before and by ~= '' then -- by KEY_BY, see fetch.lua
-    name = by
-  end
+  local place, charged, by = taken(f[3], f[2] or '')
+  local rekeyed = (by or '') ~= ''
+  local name = rekeyed and by or f[1] or ''
+  refund(name, charged)
   local at = redis.call('ZSCORE', ours .. 'held_keys', name)
-  if at or held_before and redis.call('EXISTS', ours .. 'turns') == 1 then
-    if not held_before then
-      -- It came from the pending list: its place is the time of the fetch.
-      place = (tonumber(f[4] or '') or 0) * 1000
+  if at or place and redis.call('EXISTS', ours .. 'turns') == 1 then
+    if not place then
+      -- It came from the pending list: its place is the time of the fetch, before those of the fetch that are back.
+      local from = (tonumber(f[4] or '') or 0) * 1000
+      local back = redis.call('ZRANGEBYSCORE', held_of(name), int(from), int(from + 999), 'WITHSCORES', 'LIMIT', 0, 1)
+      place = (tonumber(back[2] or '') or from + 1000) - 1
     end
-    if held_before and by ~= '' then
+    if rekeyed then
       redis.call('HSET', key, 'key', name, 'job_key', f[1] or '')
     end
     hold(id, key, name, tonumber(place))
-    if not at or redis.call('ZSCORE', ours .. 'turns', name) then
+    if not at then
+      local owed = tonumber(redis.call('ZSCORE', ours .. 'turns_owed', name) or '')
       redis.call('ZREM', ours .. 'turns_owed', name)
       redis.call('ZADD', ours .. 'held_keys', in_turns, name)
-      redis.call('ZADD', ours .. 'turns', string.format('%.17g', turn_now() - 1), name)
+      redis.call('ZADD', ours .. 'turns', string.format('%.17g', (owed or turn_now()) - 0.001), name) -- before others of that time
     end
   else
     if redis.call('RPUSH', asynq .. 'pending', id) == 1 then
@@ -537,8 +565,8 @@ local function begin_turns(sort, want, has_held)
   return more, has_held
 end
 
--- Takes jobs of keys in turn. weights are those of fetch.lua.
-local function turns_of(weights)
+-- Takes jobs of keys in turn, or of one key that is not in turns. weights are those of fetch.lua.
+local function turns_of(weights, one)
   local at = turn_now()
   local function weight(name)
     local _, last = string.find(weights, '\n' .. name .. '=', 1, true)
@@ -554,10 +582,10 @@ local function turns_of(weights)
       end
       local job = redis.call('ZPOPMIN', held_of(name))
       if job[1] then
-        at = tonumber(first[2])
+        at = math.max(at, tonumber(first[2])) -- it is less for a key whose job was put back
         ids[#ids + 1] = job[1]
         places[#places + 1] = tonumber(job[2])
-        redis.call('ZADD', ours .. 'turns', string.format('%.17g', at + 1 / weight(name)), name)
+        redis.call('ZADD', ours .. 'turns', string.format('%.17g', tonumber(first[2]) + 1 / weight(name)), name)
       end
       forget_key_if_empty(name)
     end
@@ -566,16 +594,19 @@ local function turns_of(weights)
     end
     return ids, places
   end
-  -- Each job was taken for one of cost 1.
+  -- Charges a key for a job, and returns how much. In turns, each job was taken for one of cost 1.
   local function charge(name, msg)
     local cost = string.find(msg, '\10\4cost\18', 1, true) and tonumber(string.match(msg, '\10\4cost\18.(%d+)') or '') or 1
-    if cost > 1 then
+    local rest = one and cost or cost - 1
+    if rest > 0 then
       if redis.call('ZSCORE', ours .. 'turns', name) then
-        redis.call('ZINCRBY', ours .. 'turns', string.format('%.17g', (cost - 1) / weight(name)), name)
+        redis.call('ZINCRBY', ours .. 'turns', string.format('%.17g', rest / weight(name)), name)
       else
-        redis.call('ZADD', ours .. 'turns_owed', string.format('%.17g', at + cost / weight(name)), name)
+        local owed = tonumber(redis.call('ZSCORE', ours .. 'turns_owed', name) or '') or 0
+        redis.call('ZADD', ours .. 'turns_owed', string.format('%.17g', math.max(at, owed) + cost / weight(name)), name)
       end
     end
+    return string.format('%.17g', cost / weight(name))
   end
   local function finish()
     if redis.call('EXISTS', ours .. 'turns') == 0 then
