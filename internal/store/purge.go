@@ -65,7 +65,9 @@ func purgeSets(ctx context.Context, rdb redis.UniversalClient, queue string, com
 func ForgetQueue(ctx context.Context, rdb redis.UniversalClient, queue string) error {
 	err := rdb.Del(ctx, PausedKey(queue), ProcessedKey(queue), EventsKey(queue)).Err()
 	if err == nil {
-		err = forgetScript.Run(ctx, rdb, []string{PendingKey(queue), TombstonesKey(queue)}, queue).Err()
+		err = forgetScript.Run(ctx, rdb, []string{
+			PendingKey(queue), TombstonesKey(queue), KeyedKey(queue), ours(queue, "turn"), ours(queue, "turns_owed"),
+		}, queue).Err()
 	}
 	if err == nil {
 		err = rdb.SRem(ctx, QueuesKey, queue).Err()
