@@ -230,7 +230,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	job := &Job{
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
 		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
-		Batch: s.Batch, After: unique(s.After), Cost: 1, Gateway: s.Gateway,
+		Batch: s.Batch, After: unique(s.After), Cost: 1, Gateway: s.Gateway, KeepResponse: s.KeepResponse,
 		OnSuccess: s.OnSuccess, OnFailure: s.OnFailure,
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
@@ -291,8 +291,10 @@ func headersOf(j *Job) (map[string]string, error) {
 	set(store.HeaderOwner, j.Owner)
 	set(store.HeaderOnSuccess, j.OnSuccess)
 	set(store.HeaderOnFailure, j.OnFailure)
-	if j.Gateway {
+	if j.KeepResponse {
 		set(store.HeaderGateway, "1")
+	} else if j.Gateway {
+		set(store.HeaderGateway, "0")
 	}
 	if len(j.After) > 0 {
 		b, err := json.Marshal(j.After)

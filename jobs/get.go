@@ -183,7 +183,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	h := msg.Headers
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
-		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "",
+		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "", KeepResponse: h[store.HeaderGateway] == "1",
 		OnSuccess: h[store.HeaderOnSuccess], OnFailure: h[store.HeaderOnFailure],
 		Request: Request{
 			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),

@@ -135,9 +135,10 @@ type Job struct {
 	Duplicate bool `json:"duplicate"`
 	// Owner is the owner of a given id; see [Spec]. It is not printed.
 	Owner string `json:"-"`
-	// Gateway is true if the gateway of the HTTP API made the job: its Response is kept as it came. It is
-	// not printed.
-	Gateway bool `json:"-"`
+	// Gateway is true if the gateway of the HTTP API made the job, KeepResponse if its Response is kept as
+	// it came. They are not printed.
+	Gateway      bool `json:"-"`
+	KeepResponse bool `json:"-"`
 	// Trace is the trace context that the job was enqueued with, in the form of its
 	// propagation format, such as traceparent; nil without one. See WithTrace.
 	Trace map[string]string `json:"-"`

@@ -44,8 +44,8 @@ type Spec struct {
 	// must be a name as an ID is. The HTTP API sets the name of the token.
 	Owner string
 
-	// Gateway is set by the gateway of the HTTP API; see [Job.Gateway].
-	Gateway bool
+	// Gateway and KeepResponse are set by the gateway of the HTTP API; see [Job.Gateway].
+	Gateway, KeepResponse bool
 
 	// Of New, reported by the enqueue.
 	err       error

@@ -54,7 +54,7 @@ func TestTraceIsKeptWithTheJob(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		r := &tracer{}
 		b := benchOn(t, rdb, jobs.WithTrace(r.trace))
-		j := b.enqueue(jobs.Key("alice"), jobs.Path("/items/7"))
+		j := b.enqueue(jobs.Key("alice"), jobs.Path("/items/7"), jobs.Costs(map[string]int{"tokens": 7}))
 		want := map[string]string{"traceparent": "trace 1"}
 		if diff := cmp.Diff(want, j.Trace); diff != "" {
 			t.Errorf("in the answer (-want +got):\n%s", diff)

@@ -33,7 +33,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	// The header decides the outcome, even if the body breaks off.
 	redact := r.Redact
 	most := max(leastRead, h.o.ResponseBodyBytes)
-	if job.Gateway {
+	if job.KeepResponse {
 		most = store.MostGatewayBody + 1
 	}
 	var incomplete error // why the body that was read is not the whole one
@@ -61,9 +61,9 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 			body, redact = body[:most], r.RedactCut
 		}
 		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), h.o.ResponseBodyBytes)}
-		if job.Gateway {
+		if job.KeepResponse {
 			raw := redact(string(body))
-			job.Response.ContentType = clean(resp.Header.Get("Content-Type"), maxContentType)
+			job.Response.ContentType = clean(r.Redact(resp.Header.Get("Content-Type")), maxContentType)
 			job.Response.Cut = incomplete != nil || len(raw) > store.MostGatewayBody
 			job.Response.Raw = raw[:min(len(raw), store.MostGatewayBody)]
 		}

@@ -2,13 +2,14 @@ package api
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -95,6 +96,7 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 		}
 	}
 	defer stop()
+	spec.KeepResponse = wait > 0 || spec.ID != "" // else nobody reads it
 	job, p := a.enqueueRequest(r, spec)
 	if p != nil {
 		return p
@@ -103,27 +105,22 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	h := w.Header()
 	h.Set("Tidegate-Job", job.ID)
 	a.warnUnserved(r.Context(), h, job.Destination)
-	duplicate := job.Duplicate
+	accepted := GatewayJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: job.Duplicate}
 	if wait > 0 {
-		ended, err := a.awaitJob(waiting, job.ID, wait)
-		if err != nil {
-			return a.lost(r.Context(), err)
-		}
-		if job = ended; job.Status.Final() {
-			return writeResponse(w, job)
+		ended, done, err := a.awaitJob(waiting, accepted.ID, wait)
+		defer done()
+		switch {
+		case err != nil: // the job is accepted: after an error an SDK would send it again
+			a.log.WarnContext(r.Context(), "a job whose caller waits could not be read; it got 202", "job", accepted.ID, "error", err)
+		case ended.Status.Final():
+			return writeResponse(w, ended)
+		default:
+			accepted.Status = cmp.Or(string(ended.Status), accepted.Status)
 		}
 	}
-	h.Set("Location", "/v1/jobs/"+job.ID)
-	a.writeJSON(r.Context(), w, http.StatusAccepted, GatewayJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: duplicate})
+	h.Set("Location", "/v1/jobs/"+accepted.ID)
+	a.writeJSON(r.Context(), w, http.StatusAccepted, accepted)
 	return nil
-}
-
-// lost is the problem of a job that was enqueued and cannot be read.
-func (a *api) lost(ctx context.Context, err error) *Problem {
-	if errors.Is(err, jobs.ErrNotFound) {
-		return newProblem(http.StatusGatewayTimeout, "the job has ended, and its retention, too: its response is not known any more")
-	}
-	return a.problem(ctx, "job", err)
 }
 
 // enqueueRequest enqueues the job of a request. The enqueue is completed even if the caller disconnects.
@@ -142,11 +139,18 @@ func (a *api) enqueueRequest(r *http.Request, spec *jobs.Spec) (*jobs.Job, *Prob
 	case !job.Duplicate:
 	case taken(id, job):
 		return nil, newProblem(http.StatusConflict, "the Idempotency-Key %s; choose another", idTaken)
-	case job.Request.Method != spec.Request.Method || job.Request.Path != spec.Request.Path || job.Request.Query != spec.Request.Query ||
-		!bytes.Equal(job.Payload, spec.Payload):
+	case !sameRequest(job, spec):
 		return nil, newProblem(http.StatusUnprocessableEntity, "the Idempotency-Key was used for another request: job %s", job.ID)
 	}
 	return job, nil
+}
+
+// sameRequest compares what is called, and for whom. Other headers differ where an SDK sends a request again.
+func sameRequest(job *jobs.Job, spec *jobs.Spec) bool {
+	was, is := job.Request, spec.Request
+	return was.Method == is.Method && was.Path == is.Path && was.Query == is.Query && was.Encoding == is.Encoding &&
+		was.Headers["Content-Type"] == is.Headers["Content-Type"] && bytes.Equal(job.Payload, spec.Payload) &&
+		job.Key == spec.Key && job.Batch == spec.Batch
 }
 
 // gatewayJob reads a request. leave gives back the room of its body, and may be called twice.
@@ -213,6 +217,10 @@ func (a *api) gatewayBody(w http.ResponseWriter, r *http.Request, spec *jobs.Spe
 		return leave, nil
 	}
 	spec.Request.Encoding = jobs.EncodingRaw
+	if _, _, err := mime.ParseMediaType(kind); kind != "" && err != nil {
+		spec.Request.Headers["Content-Type"] = kind // the API may know it
+		kind = ""
+	}
 	if spec.Payload, err = json.Marshal(jobs.File{ContentType: kind, Content: append([]byte{}, body...)}); err != nil {
 		return leave, bodyProblem(err, most)
 	}

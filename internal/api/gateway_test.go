@@ -71,6 +71,8 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "image/x")
 		_, _ = w.Write([]byte{0, 255, 10, 128})
 		return
+	case "/base/odd":
+		w.Header().Set("Content-Type", "!odd type")
 	case "/base/large":
 		_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20+1))
 		return
@@ -95,12 +97,12 @@ func TestGatewayPassesRequestsOn(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	got := u.sent(t, "POST", "/a%2Fb/c?x=1&y=%20", ` {"a": 1}`+"\n", "Content-Type", "application/json; charset=utf-8",
-		"X-Own", "1", "Connection", "X-Hop, close", "X-Hop", "1", "X-Forwarded-For", "1.2.3.4", "Cookie", "a=b", "Authorization", "Bearer tg_secret",
+		"X-Own", "1", "Connection", "X-Hop, close", "X-Hop", "1", "Keep-Alive", "timeout=5", "Te", "trailers", "Proxy-Authorization", "Basic eA==", "X-Forwarded-For", "1.2.3.4", "Cookie", "a=b", "Authorization", "Bearer tg_secret",
 		"X-Api-Key", "tg_secret", "X-Copy", "tg_secret", "Tidegate-Key", "alice", "X-Http-Method-Override", "DELETE")
 	if got.method != "POST" || got.uri != "/base/a%2Fb/c?x=1&y=%20" || got.body != ` {"a": 1}`+"\n" || got.header.Get("Content-Type") != "application/json; charset=utf-8" || got.header.Get("X-Own") != "1" {
 		t.Errorf("arrived %+v", got)
 	}
-	for _, name := range []string{"X-Hop", "X-Forwarded-For", "Cookie", "Authorization", "X-Copy", "Tidegate-Key", "Prefer", "X-Http-Method-Override"} {
+	for _, name := range []string{"X-Hop", "Keep-Alive", "Te", "Proxy-Authorization", "X-Forwarded-For", "Cookie", "Authorization", "X-Copy", "Tidegate-Key", "Prefer", "X-Http-Method-Override"} {
 		if values := got.header.Values(name); values != nil {
 			t.Errorf("%s was passed on: %v", name, values)
 		}
@@ -110,7 +112,7 @@ func TestGatewayPassesRequestsOn(t *testing.T) {
 	}
 	for kind, body := range map[string]string{
 		"application/x-www-form-urlencoded": "a=b&a=c%20d", "multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n",
-		"application/octet-stream": "\x00\xff\n", "application/json": `{"broken`,
+		"application/octet-stream": "\x00\xff\n", "application/json": `{"broken`, "!odd": "x", "text/plain; charset": "y", "a b": "z",
 	} {
 		if got := u.sent(t, "PUT", "/x", body, "Content-Type", kind); got.body != body || got.header.Get("Content-Type") != kind || got.method != "PUT" {
 			t.Errorf("%s: arrived %+v", kind, got)
@@ -170,10 +172,63 @@ func TestGatewayAnswers(t *testing.T) {
 	calls = u.calls.Load()
 	u.post(t, "/to/shop/slow", "{}", "Idempotency-Key", "gone", "Content-Type", "", "Prefer", "wait=60").ok(t, http.StatusCreated)
 	u.post(t, "/to/shop/slow", "7", "Idempotency-Key", "gone").ok(t, http.StatusUnprocessableEntity)
+	for _, other := range [][2]string{{"Tidegate-Key", "alice"}, {"Tidegate-Batch", "monday"}, {"Content-Type", "text/plain"}} {
+		headers := []string{"Idempotency-Key", "gone", "Content-Type", ""}
+		u.post(t, "/to/shop/slow", "{}", append(headers, other[0], other[1])...).ok(t, http.StatusUnprocessableEntity)
+	}
 	if n := u.calls.Load() - calls; n != 0 {
 		t.Errorf("%d calls more", n)
 	}
 	u.post(t, "/to/shop/x", "7", "Idempotency-Key", "gone", "Name", "bob", "Prefer", "wait=60").ok(t, http.StatusCreated)
+}
+
+// An accepted job is never answered with an error, which SDKs would take as a reason to send it again.
+func TestGatewayAcceptsWhateverComesLater(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	b := newBench(t)
+	for name, fault := range map[string]func(){
+		"its record is gone": func() { b.rdb.FlushDB(t.Context()) },
+		"Redis is gone":      func() { b.redis.Stop() },
+	} {
+		waiting := make(chan got, 1)
+		go func() { waiting <- b.post(t, "/to/shop/x", "{}", "Prefer", "wait=60") }()
+		redistest.Eventually(t, "it is enqueued", func() bool { return b.total(t) == 1 })
+		fault()
+		got := (<-waiting).ok(t, http.StatusAccepted)
+		if accepted := decode[GatewayJob](t, got); got.header.Get("Location") != "/v1/jobs/"+accepted.ID || accepted.Status != "pending" {
+			t.Errorf("%s: %+v", name, got)
+		}
+		b.redis.Restart()
+	}
+	// Without memory for its response a caller gets no more than that.
+	a := build(Options{Redis: b.rdb, Client: b.client})
+	b.url = serve(t, as(a))
+	if !a.lists.all.TryAcquire(a.lists.most) {
+		t.Fatal("there are lists")
+	}
+	b.post(t, "/to/shop/x", "{}", "Prefer", "wait=1").ok(t, http.StatusAccepted)
+}
+
+// Redis holds a whole response only for a caller that can have it.
+func TestGatewayKeepsResponses(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	for _, c := range []struct {
+		headers []string
+		kept    int
+	}{{nil, 0}, {[]string{"Idempotency-Key", "a"}, 1 << 20}, {[]string{"Prefer", "wait=60"}, 1 << 20}} {
+		id := u.post(t, "/to/shop/large", "{}", c.headers...).header.Get("Tidegate-Job")
+		u.get(t, "/v1/jobs/"+id+"?wait=1m").ok(t, http.StatusOK)
+		job, err := u.client.Get(t.Context(), id)
+		if err != nil || len(job.Response.Raw) != c.kept || c.kept == 0 && len(job.Response.Body) != 4096 {
+			t.Errorf("%v: %d bytes, %d in the job, %v", c.headers, len(job.Response.Raw), len(job.Response.Body), err)
+		}
+	}
+	got := u.post(t, "/to/shop/odd", "7", "Prefer", "wait=60").ok(t, http.StatusCreated)
+	if got.header.Get("Content-Type") != "!odd type" || got.header.Get("Tidegate-Truncated") != "" || got.body != "7" {
+		t.Errorf("got %+v", got)
+	}
 }
 
 func TestGatewayRefuses(t *testing.T) {
@@ -211,6 +266,10 @@ func TestGatewayRefuses(t *testing.T) {
 		if got.status != c.status || !strings.Contains(got.body, c.says) {
 			t.Errorf("%s %s: %d %s, want %d, %q", c.method, c.path, got.status, got.body, c.status, c.says)
 		}
+	}
+	endless := struct{ io.Reader }{strings.NewReader(strings.Repeat("1", 262145))} // of unknown length
+	if got := b.send(t, "POST", "/to/shop/x", endless); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body of unknown length: %+v", got)
 	}
 	if n := b.total(t); n != 0 {
 		t.Errorf("%d jobs", n)

@@ -57,7 +57,8 @@ func (a *api) jobOperations() {
 		description: "The job as it stands, with the reason why it waits; with `wait` once it has ended, or that time is over. Payload, query, headers, response and output are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
 	}, func(ctx context.Context, in *jobInput) (any, error) {
 		if err := a.waitFor(ctx, in.Wait, func(ctx context.Context, d time.Duration) error {
-			_, err := a.awaitJob(ctx, in.ID, d)
+			_, leave, err := a.awaitJob(ctx, in.ID, d)
+			leave()
 			return err
 		}); err != nil {
 			return nil, err

@@ -79,28 +79,36 @@ func (a *api) awaitEvents(ctx context.Context, of feed.Awaited) (ended <-chan st
 	return ended, stop, err
 }
 
-// awaitJob waits for d until a job has ended, and returns it as it was read last.
-func (a *api) awaitJob(ctx context.Context, id string, d time.Duration) (*jobs.Job, error) {
+// waitedMemory is the approximate memory of a job that is read for a waiting request, besides its payload.
+const waitedMemory = 4 << 20
+
+// awaitJob waits for d until a job has ended, and returns it; one that has not, or for which there is no memory, has
+// at most its status. leave gives back its memory.
+func (a *api) awaitJob(ctx context.Context, id string, d time.Duration) (job *jobs.Job, leave func(), err error) {
 	ended, stop, err := a.awaitEvents(ctx, feed.Awaited{Job: id})
 	if err != nil {
-		return nil, err
+		return nil, func() {}, err
 	}
 	defer stop()
-	over := time.NewTimer(d)
-	defer over.Stop()
+	within, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	last := &jobs.Job{}
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		if leave = a.lists.enter(within, waitedMemory+3*int64(a.limits.MaxPayloadBytes)); leave == nil {
+			return last, func() {}, nil
+		}
 		job, err := a.client.Get(ctx, id)
 		if err != nil || job.Status.Final() {
-			return job, err
+			return job, leave, err
 		}
+		last.Status = job.Status
+		leave()
 		look := time.NewTimer(pause)
 		select {
 		case <-ended:
 		case <-look.C:
-		case <-over.C:
-			return job, nil
-		case <-ctx.Done():
-			return job, nil
+		case <-within.Done():
+			return last, func() {}, nil
 		}
 		look.Stop()
 	}

@@ -106,7 +106,7 @@ const (
 	HeaderOwner          = "owner"      // of the id, if it was given: the name of an API token
 	HeaderOnSuccess      = "on_success" // URL of a callback of this job
 	HeaderOnFailure      = "on_failure"
-	HeaderGateway        = "gateway" // "1": the gateway made the job; see GatewayBody
+	HeaderGateway        = "gateway" // the gateway made the job; "1": with its response kept, see GatewayBody
 )
 
 // OwnHeader reports whether a header of asynq's message is one of those above. The
@@ -114,7 +114,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderCost, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
+		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
 		return true
 	}
 	return false

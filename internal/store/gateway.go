@@ -8,7 +8,7 @@ const MostGatewayBody = 1 << 20
 // GatewayBody is the FieldResponseBody of a job of the gateway: the content type and the body as it came.
 // Others begin with no control character. cut: the body is not the whole one.
 func GatewayBody(contentType, body string, cut bool) string {
-	mark := "\x00"
+	mark := "\x00 "
 	if cut {
 		mark = "\x00!"
 	}
@@ -21,7 +21,9 @@ func ParseGatewayBody(field string) (contentType, body string, cut, ok bool) {
 	if !ok {
 		return "", field, false, false
 	}
-	field, cut = strings.CutPrefix(field, "!")
+	if field, cut = strings.CutPrefix(field, "!"); !cut {
+		field = strings.TrimPrefix(field, " ")
+	}
 	contentType, body, _ = strings.Cut(field, "\n")
 	return contentType, body, cut, true
 }
