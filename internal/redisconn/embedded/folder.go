@@ -137,6 +137,11 @@ func (f *folder) last() (address, password string) {
 	return u.Host, password
 }
 
+// inUse is the error of a folder that another process has locked.
+func inUse(dir string) error {
+	return fmt.Errorf("another process uses %s: stop it, or start in another folder", dir)
+}
+
 // keepSaving saves snapshots until ctx ends.
 func (f *folder) keepSaving(ctx context.Context) {
 	pause, problem := saveEvery, ""

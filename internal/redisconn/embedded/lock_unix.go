@@ -4,7 +4,6 @@ package embedded
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -19,7 +18,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		_ = file.Close()
-		return nil, fmt.Errorf("another process uses %s: stop it, or start in another folder", dir)
+		return nil, inUse(dir)
 	}
 	return func() { _ = file.Close() }, nil
 }
