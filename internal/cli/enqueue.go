@@ -39,6 +39,8 @@ type enqueueCmd struct {
 	ExpiresAt      string         `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
 	Batch          string         `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
 	After          []string       `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
+	OnSuccess      string         `placeholder:"URL" help:"Signed callback when the job has completed, to a host in CALLBACK_HOSTS."`
+	OnFailure      string         `placeholder:"URL" help:"Signed callback when the job has ended otherwise."`
 	MaxReschedules *int           `placeholder:"N" help:"Fail the job rather than reschedule it more often than this."`
 	Cost           *int           `placeholder:"N" help:"What a call takes of each window of the destination's declared limits (RATE, KEY_RATE); 1 unless given."`
 	Costs          map[string]int `placeholder:"tokens=1200" help:"What a call takes of named limits, by their units; may be repeated."`
@@ -113,7 +115,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
-		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs,
+		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
 	}
 	form, encoding := c.form(p.Stdin, cfg.MaxPayloadBytes, bad)
 	spec.Request.Encoding = encoding

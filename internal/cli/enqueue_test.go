@@ -210,3 +210,28 @@ func TestEnqueueChecksTheDestination(t *testing.T) {
 	}
 	b.run(t, "enqueue", "-d", "shop", "--key", "abc", "--call-timeout", "10s").ok(t)
 }
+
+func TestEnqueueCallbacks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, append(shop, "CALLBACK_HOSTS=app.example.com,localhost:9000")...)
+	done, failed := "https://app.example.com/done?order=7", "http://localhost:9000/"
+	if o := b.run(t, "enqueue", "-d", "shop", "--id", "a", "--on-success", done, "--on-failure", failed); o.status != 0 {
+		t.Fatal(o.stderr)
+	}
+	lines := filepath.Join(t.TempDir(), "jobs.jsonl")
+	if err := os.WriteFile(lines, []byte(`{"id":"b","destination":"shop","payload":1,"on_success":"`+done+`","on_failure":"`+failed+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o := b.run(t, "enqueue", "--file", lines); o.status != 0 {
+		t.Fatal(o.stderr)
+	}
+	for _, id := range []string{"a", "b"} {
+		if job := decode[document](t, b.run(t, "get", id, "-o", "json").stdout); job.OnSuccess != done || job.OnFailure != failed {
+			t.Errorf("job %+v", job)
+		}
+	}
+	o := b.run(t, "enqueue", "-d", "shop", "--on-success", "https://other.example/", "--on-failure", "ftp://app.example.com/")
+	if o.status != 2 || !strings.Contains(o.stderr, "on_success: goes to a host that is not in CALLBACK_HOSTS") || !strings.Contains(o.stderr, "on_failure: is not a URL") {
+		t.Errorf("exit status %d: %s", o.status, o.stderr)
+	}
+}
