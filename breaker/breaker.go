@@ -335,16 +335,8 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 	if under && have.holds&holdsNamed == 0 { // it has taken nothing, as Redis was away
 		d = have.draws
 	}
-	lines := changes(have.draws, d, false)
-	if err := c.drawApart(ctx, id, have.at, lines, false, false); err != nil {
-		return one(c.refusedApart(ctx, key, under, err))
-	}
-	apart := func() { // what was taken on a Redis Cluster is given back
-		_ = c.drawApart(context.WithoutCancel(ctx), id, have.at, undo(lines), true, under)
-	}
-	r, err := c.within(ctx, time.Now().Add(c.options.Timeout), key, func(q *question) {
-		q.lines = lines
-		q.draw(lines)
+	lines := changes(have.draws, have.at, d, false)
+	r, err := c.asked(ctx, time.Now().Add(c.options.Timeout), key, id, lines, func(q *question) {
 		q.permits, q.keyOnly = append(append(q.permitHere[:0], id), more...), under
 		q.unmetered()
 		q.caps()
@@ -359,15 +351,12 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 	})
 	switch {
 	case err != nil && (ctx.Err() != nil || refused(err)):
-		apart()
 		return nil, unavailable("allow", c.name(key), err)
 	case err != nil:
-		apart()
 		keyLock.failed(err)
 		return one(c.withoutRedis(key, under, err))
 	}
 	if r.result == resultDenied {
-		apart()
 		refusal := c.denied(&r)
 		if have.leave == 0 { // else it does not hold for more urgent calls
 			keyLock.refused(looked, refusal)
@@ -379,6 +368,9 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 	if under {
 		p := have.joined(key, words, until, cost, r.now, r.version)
 		p.draws = d
+		if !c.spread {
+			took(lines, r.now)
+		}
 		if !p.holds.keyKnown() {
 			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}

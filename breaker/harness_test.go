@@ -79,16 +79,20 @@ func (c *fakeClock) clock() clock { return clock{now: c.now, redis: c.redisNow} 
 func runRows(t *testing.T, o Options, rows ...row) {
 	t.Helper()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		h := newHarness(t, rdb, o)
-		var last time.Duration
-		for i, r := range rows {
-			h.clock.advance(r.at-last, r.at-last)
-			last = r.at
-			if got := r.do(h); got != r.want {
-				t.Fatalf("row %d, at %v: got  %q\n\twant %q", i, r.at, got, r.want)
-			}
-		}
+		newHarness(t, rdb, o).run(rows)
 	})
+}
+
+func (h *harness) run(rows []row) {
+	h.t.Helper()
+	var last time.Duration
+	for i, r := range rows {
+		h.clock.advance(r.at-last, r.at-last)
+		last = r.at
+		if got := r.do(h); got != r.want {
+			h.t.Fatalf("row %d, at %v: got  %q\n\twant %q", i, r.at, got, r.want)
+		}
+	}
 }
 
 // rule is told by rows.

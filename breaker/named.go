@@ -93,14 +93,21 @@ func (n Namespace) limitKeys(name, key string) []string {
 	return []string{prefix + key, prefix + "-inflight" + key, prefix + "-keys", prefix + "-waiting" + key}
 }
 
+// limitReports are ids of what was counted of a limit on a Redis Cluster.
+func (n Namespace) limitReports(name string) string {
+	return string(cmp.Or(n, DefaultNamespace)) + ":{limit:" + name + "}:limit-reports"
+}
+
 // drawn is what a call takes of one of the options' limits.
 type drawn struct {
 	of   *namedLimit
 	key  string
 	cost int
+	at   int64 // when it was taken, clock of the limit's Redis, µs; 0: with the permit
 }
 
-// draws are of one call, one for each limit; nil for none. They do not change: copies of a permit share them.
+// draws are of one call, one for each limit; nil for none. They do not change once it is permitted: copies of a permit
+// share them.
 type draws []drawn
 
 // drawsOf completes draws: what is not said of a limit is the call's cost.
@@ -144,7 +151,9 @@ func (d *draws) slots() bool {
 }
 
 // equal reports whether two calls take the same.
-func (d *draws) equal(other *draws) bool { return slices.Equal(d.all(), other.all()) }
+func (d *draws) equal(other *draws) bool {
+	return slices.EqualFunc(d.all(), other.all(), func(a, b drawn) bool { return a.of == b.of && a.key == b.key && a.cost == b.cost })
+}
 
 // times is what n such calls take.
 func (d *draws) times(n int) *draws {
@@ -175,14 +184,14 @@ func (d *draws) corrected(said []Draw) *draws {
 	return out
 }
 
-// text is for [Permit.MarshalText]: "name/key/cost,name/key/cost"; "-" without draws.
+// text is for [Permit.MarshalText]: "name/key/cost/at,name/key/cost/at"; "-" without draws.
 func (d *draws) text() string {
 	if d == nil {
 		return "-"
 	}
 	parts := make([]string, len(*d))
 	for i, one := range *d {
-		parts[i] = one.of.Name + "/" + one.key + "/" + strconv.Itoa(one.cost)
+		parts[i] = fmt.Sprintf("%s/%s/%d/%d", one.of.Name, one.key, one.cost, one.at)
 	}
 	return strings.Join(parts, ",")
 }
@@ -191,11 +200,11 @@ func (d *draws) text() string {
 func (c *granter) drawsOfText(text string) *draws {
 	var out draws
 	for part := range strings.SplitSeq(text, ",") {
-		name, rest, _ := strings.Cut(part, "/")
-		key, cost, _ := strings.Cut(rest, "/")
-		i := slices.IndexFunc(c.named, func(l namedLimit) bool { return l.Name == name })
-		if n, err := strconv.Atoi(cost); err == nil && i >= 0 && validKey(key) == nil {
-			out = append(out, drawn{&c.named[i], key, n})
+		fields := append(strings.Split(part, "/"), "", "", "") // an earlier version has no at
+		i := slices.IndexFunc(c.named, func(l namedLimit) bool { return l.Name == fields[0] })
+		at, _ := strconv.ParseInt(fields[3], 10, 64)
+		if n, err := strconv.Atoi(fields[2]); err == nil && i >= 0 && validKey(fields[1]) == nil {
+			out = append(out, drawn{&c.named[i], fields[1], n, at})
 		}
 	}
 	if out == nil {
@@ -204,20 +213,24 @@ func (c *granter) drawsOfText(text string) *draws {
 	return &out
 }
 
-// line is a change of what a call takes of a limit, for limits.lua.
+// line is a change of what a call takes of a limit, for limits.lua: at is when it has taken what it has.
 type line struct {
 	drawn
 	have int
+	to   *drawn // what the permit has then; nil: nothing
 }
 
-// changes leads from what a permit has taken to what its call takes. same: also the limits of which that is the
-// same.
-func changes(have, take *draws, same bool) (out []line) {
-	for _, t := range take.all() {
-		l := line{drawn: t}
+// changes leads from what a permit has taken, at an instant, to what its call takes. same: also the limits of which
+// that is the same.
+func changes(have *draws, at int64, take *draws, same bool) (out []line) {
+	for i, t := range take.all() {
+		l := line{t, 0, &(*take)[i]}
 		for _, h := range have.all() {
 			if h.of == t.of && h.key == t.key {
-				l.have = h.cost
+				l.have, l.at = h.cost, cmp.Or(h.at, at)
+				if have != take {
+					l.to.at = l.at
+				}
 			}
 		}
 		if same || l.have != l.cost {
@@ -226,19 +239,19 @@ func changes(have, take *draws, same bool) (out []line) {
 	}
 	for _, h := range have.all() {
 		if !slices.ContainsFunc(take.all(), func(t drawn) bool { return t.of == h.of && t.key == h.key }) {
-			out = append(out, line{drawn{h.of, h.key, 0}, h.cost})
+			out = append(out, line{drawn{h.of, h.key, 0, cmp.Or(h.at, at)}, h.cost, nil})
 		}
 	}
 	return out
 }
 
-// undo leads back.
-func undo(lines []line) []line {
-	out := slices.Clone(lines)
-	for i := range out {
-		out[i].cost, out[i].have = out[i].have, out[i].cost
+// took notes when the lines were taken.
+func took(lines []line, at int64) {
+	for _, l := range lines {
+		if l.to != nil {
+			l.to.at = at
+		}
 	}
-	return out
 }
 
 // slotsOf are the lines without what they change: their slots are freed.
@@ -255,22 +268,14 @@ func once(lines []line) []line {
 	for i := range lines {
 		own := *lines[i].of
 		own.Concurrency = 0
-		lines[i].of, lines[i].have = &own, 0
+		lines[i].of, lines[i].to = &own, nil
 	}
 	return lines
 }
 
-// refusedApart is the error of a limit on a Redis Cluster; a permit if Redis is away, as in withoutRedis.
-func (c *granter) refusedApart(ctx context.Context, key string, under bool, err error) (Permit, error) {
-	if errors.Is(err, ErrUnavailable) && ctx.Err() == nil && !refused(err) {
-		return c.withoutRedis(key, under, err)
-	}
-	return Permit{}, err
-}
-
 // text is the line.
 func (l line) text(at time.Time) string {
-	return l.of.Name + ";" + l.key + ";" + strconv.Itoa(l.of.Concurrency) + ";" + strconv.Itoa(l.cost) + ";" + strconv.Itoa(l.have) + ";" +
+	return l.of.Name + ";" + l.key + ";" + strconv.Itoa(l.of.Concurrency) + ";" + strconv.Itoa(l.cost) + ";" + strconv.Itoa(l.have) + ";" + strconv.FormatInt(l.at, 10) + ";" +
 		l.of.windows.text + ";" + l.of.windows.bounds(at) + "\n"
 }
 
@@ -306,45 +311,69 @@ func (c *granter) redisTime() time.Time {
 	return c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
 }
 
-// drawApart makes changes of named limits by a script for each, in the order of their names, for a permit of an id: on a
-// Redis Cluster. When one refuses, what was taken is given back in reverse. give: the call is over, or was not made, and
-// nothing refuses; keep: but it keeps its slots.
-func (c *granter) drawApart(ctx context.Context, id uint64, at int64, lines []line, give, keep bool) error {
+// asked is within for a permit that draws on named limits. On a Redis Cluster, where they have slots of their own, what
+// it takes more of them is taken before, by a script for each in the order of their names, and given back if it is
+// refused; what it takes less is given back after.
+func (c *granter) asked(ctx context.Context, until time.Time, key string, id uint64, lines []line, add func(q *question)) (reply, error) {
+	ask := func() (reply, error) {
+		return c.within(ctx, until, key, func(q *question) {
+			q.lines = lines
+			q.draw(lines)
+			add(q)
+		})
+	}
 	if !c.spread {
-		return nil
+		return ask()
 	}
-	slices.SortStableFunc(lines, func(a, b line) int { return strings.Compare(a.of.Name+"/"+a.key, b.of.Name+"/"+b.key) })
-	var errs []error
-	for i, l := range lines {
-		r, err := c.drawOne(ctx, id, at, l, give, keep)
-		if give {
-			errs = append(errs, err)
+	slices.SortStableFunc(lines, func(a, b line) int { return strings.Compare(a.of.Name, b.of.Name) })
+	var r reply
+	var err error
+	var taken, given []line
+	for _, l := range lines {
+		if l.cost < l.have {
+			given = append(given, l)
 			continue
 		}
-		if err == nil && r.result == resultDenied {
-			err = c.denied(&r)
+		if r, err = c.drawOne(ctx, l, "permit", token(id), "lease", millis(c.options.ProbeTimeout)); err != nil || r.result == resultDenied {
+			break // if the reply is lost it may stay taken, and the slot until its lease ends
 		}
-		if err == nil {
-			continue
-		}
-		back := context.WithoutCancel(ctx)
-		for _, taken := range slices.Backward(lines[:i]) {
-			taken.cost, taken.have = taken.have, taken.cost
-			_, _ = c.drawOne(back, id, r.now, taken, true, taken.cost > 0) // otherwise it stays taken, and the slot until its lease ends
-		}
-		return err
+		took([]line{l}, r.now)
+		l.at = r.now
+		l.cost, l.have = l.have, l.cost
+		taken = append(taken, l)
 	}
-	return errors.Join(errs...)
+	if err == nil && r.result != resultDenied {
+		if r, err = ask(); err == nil && r.result != resultDenied {
+			taken = given
+		}
+	}
+	c.giveApart(context.WithoutCancel(ctx), key, time.Time{}, id, newID(), taken, true)
+	return r, err
 }
 
-func (c *granter) drawOne(ctx context.Context, id uint64, at int64, l line, give, keep bool) (r reply, err error) {
+// giveApart corrects what a permit has taken of named limits, or gives it back, on a Redis Cluster. keep: it keeps the
+// slots of those of which something is left. It is repeated until Redis takes it, and counts once by the mark.
+func (c *granter) giveApart(ctx context.Context, key string, until time.Time, id, mark uint64, lines []line, keep bool) {
+	give := func(ctx context.Context, _ time.Duration) (err error) {
+		lines = slices.DeleteFunc(lines, func(l line) bool {
+			_, failed := c.drawOne(ctx, l, "permit", token(id), "mark", token(mark), "keep", flagText(keep))
+			err = cmp.Or(err, failed)
+			return failed == nil
+		})
+		return err
+	}
+	if c.spread && give(ctx, 0) != nil {
+		c.owe(key, until, give)
+	}
+}
+
+func (c *granter) drawOne(ctx context.Context, l line, more ...any) (r reply, err error) {
 	ctx, cancel := within(ctx, c.options.Timeout)
 	defer cancel()
 	p := c.place
-	p.keys = l.keys(p.namespace)
+	p.keys = append([]string{p.namespace.limitReports(l.of.Name)}, l.keys(p.namespace)...)
 	for range 16 { // the windows may be of another time, as in within
-		r, err = limitScript.run(ctx, c.rdb, p, c.caller(),
-			"limits", l.text(c.redisTime()), "permit", token(id), "lease", millis(c.options.ProbeTimeout), "at", at, "give", flagText(give), "keep", flagText(keep))
+		r, err = limitScript.run(ctx, c.rdb, p, c.caller(), append([]any{"limits", l.text(c.redisTime())}, more...)...)
 		if err != nil {
 			return r, unavailable("draw on limit", l.of.Name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,8 +56,14 @@ func elsewhere(do action, limits ...string) action {
 
 func TestNamedLimits(t *testing.T) {
 	t.Parallel()
+	runRules(t, namedRules())
+}
+
+func namedRules() []rule {
 	drawn := func(name, key string, cost int) Draw { return Draw{Limit: name, Key: key, Cost: cost} }
-	runRules(t, []rule{
+	apart := limitedBy("flights-2 - 2", "hourly 100/1h@UTC")
+	apart.Rate, apart.KeyRate = windowed("1/1s:1", "").Rate, windowed("1/1h@UTC", "").Rate
+	return []rule{
 		{"a call takes from all or none", limitedBy("all-calls 10/1s:10", "all-tokens 100/1s:100"), []row{
 			{0, drawing(try("a"), drawn("all-tokens", "", 80)), "named"},
 			{0, drawing(try("x"), drawn("all-tokens", "", 30)), "D CLOSED rate 100/1s:100 all-tokens for 100ms"},
@@ -89,8 +96,8 @@ func TestNamedLimits(t *testing.T) {
 		}},
 		{"a permit that was acquired before the call was known", limitedBy("calls-2 10/1s:10 2", "tokens-2 100/1s:100"), []row{
 			{0, try("a"), "named slots"},
-			{0, forDraws("a", drawn("tokens-2", "", 60), drawn("calls-2", "k", 1)), "named slots"},
-			{0, forDraws("a", drawn("tokens-2", "", 101)), "a call that takes 101 of limit tokens-2 can never run: the limit is 100/1s:100"},
+			{0, forDraws("a", "", drawn("tokens-2", "", 60), drawn("calls-2", "k", 1)), "named slots"},
+			{0, forDraws("a", "", drawn("tokens-2", "", 101)), "a call that takes 101 of limit tokens-2 can never run: the limit is 100/1s:100"},
 			{0, drawing(try("x"), drawn("tokens-2", "", 41)), "D CLOSED rate 100/1s:100 tokens-2 for 10ms"},
 			{0, drawing(try("b"), drawn("tokens-2", "", 40)), "named slots"},
 			{0, release("a"), "CLOSED"},
@@ -107,14 +114,81 @@ func TestNamedLimits(t *testing.T) {
 			{0, elsewhere(try("c"), "flights - 2"), "named slots"},
 			{36 * second, elsewhere(tries(3, "d"), "flights - 2"), "2, then D CLOSED concurrency flights for 100ms"}, // leases have ended
 		}},
-	})
+		{"what the destination or a key refuses has taken nothing", apart, []row{
+			{0, drawing(try("a"), drawn("hourly", "", 10)), "named rate slots"},
+			{0, drawing(try("x"), drawn("hourly", "", 10)), "D CLOSED rate 1/1s for 1s"},
+			{1 * second, forDraws("a", "k", drawn("hourly", "", 30)), "key-rate named rate slots"},
+			{1 * second, drawing(try("b"), drawn("hourly", "", 10)), "named rate slots"},
+			{1 * second, forDraws("b", "k", drawn("hourly", "", 40), drawn("flights-2", "other", 1)), "D/k CLOSED rate 1/1h@UTC for 59m58.877s"},
+			{1 * second, usage("hourly", ""), "40 of 100"},
+			{1 * second, usage("flights-2", ""), "2 of 2"},
+			{1 * second, usage("flights-2", "other"), "0 of 2"},
+			{1 * second, release("a"), "CLOSED"},
+			{1 * second, release("a"), "CLOSED"},
+			{1 * second, usage("hourly", ""), "10 of 100"},
+			{1 * second, usage("flights-2", ""), "1 of 2"},
+		}},
+		{"a report that is repeated", limitedBy("hourly-2 100/1h@UTC 2"), []row{
+			{0, drawing(try("a"), drawn("hourly-2", "", 50)), "named slots"},
+			{0, drawing(try("b"), drawn("hourly-2", "", 10)), "named slots"},
+			{0, repeated("a", Success().WithDraws(drawn("hourly-2", "", 20))), "CLOSED"},
+			{0, usage("hourly-2", ""), "30 of 100, 1 of 2"},
+			{0, repeated("b", RateLimited(time.Second).WithDraws(drawn("hourly-2", "", 30))), "OPEN 1s failures=1 hint wasted=1"},
+			{0, usage("hourly-2", ""), "50 of 100, 0 of 2"},
+			{time.Hour, tell("a", Success().WithDraws(drawn("hourly-2", "", 1))), "HALF_OPEN failures=1 hint wasted=1"},
+			{time.Hour, usage("hourly-2", ""), "0 of 100, 0 of 2"},
+		}},
+		{"what is drawn later is of its own window", limitedBy("hourly-3 10/1h@UTC", "tokens-3 100/1s:100"), []row{
+			{0, try("a"), "named"},
+			{time.Hour, forDraws("a", "", drawn("tokens-3", "", 5)), "named"},
+			{time.Hour, try("b"), "named"},
+			{time.Hour, release("a"), "CLOSED"},
+			{time.Hour, usage("hourly-3", ""), "1 of 10"}, // that of b
+		}},
+	}
 }
 
-// forDraws makes of a permit one for a call that takes that.
-func forDraws(name string, draws ...Draw) action {
+// repeated reports a permit, and once more as if the reply had been lost.
+func repeated(name string, o Outcome) action {
 	return func(h *harness) string {
-		p, err := h.permits[name].ForCall(h.t.Context(), "", 1, draws...)
-		return h.got(name, p, err)
+		got := tell(name, o)(h)
+		h.permits[name].oweReport(o)
+		h.b.sendOwed(patient(h.t))
+		return got
+	}
+}
+
+// usage is what is used of a limit: of its first window, and of its calls in flight.
+func usage(name, key string) action {
+	return func(h *harness) string {
+		keys := DefaultNamespace.limitKeys(name, key)
+		var parts []string
+		for _, l := range h.options.Limits {
+			if l.Name != name {
+				continue
+			}
+			now := time.UnixMicro(h.clock.redis)
+			for _, w := range usedOf(l.Rate, h.rdb.HGetAll(h.t.Context(), keys[0]).Val(), now) {
+				parts = append(parts, fmt.Sprint(w.Used, " of ", l.Rate[0].Calls))
+			}
+			if l.Concurrency > 0 {
+				parts = append(parts, fmt.Sprint(h.rdb.ZCount(h.t.Context(), keys[1], fmt.Sprint("(", now.UnixMilli()), "+inf").Val(), " of ", l.Concurrency))
+			}
+		}
+		return strings.Join(parts, ", ")
+	}
+}
+
+// forDraws makes of a permit one for a call that takes that, and may have a key. A refused one stays as it is.
+func forDraws(name, key string, draws ...Draw) action {
+	return func(h *harness) string {
+		had := h.permits[name]
+		p, err := had.ForCall(h.t.Context(), key, 1, draws...)
+		got := h.got(name, p, err)
+		if err != nil {
+			h.permits[name] = had
+		}
+		return got
 	}
 }
 
@@ -161,6 +235,9 @@ func TestNamedLimitsOnACluster(t *testing.T) {
 	}
 	t.Parallel()
 	rdb := redistest.StartCluster(t).Client(t)
+	for _, r := range namedRules() {
+		t.Run(r.name, func(t *testing.T) { newHarness(t, rdb, r.options).run(r.rows) })
+	}
 	o := limitedBy("wide 50/1h:50", "narrow 20/1h:20", "flights - 3")
 	var granted, flying atomic.Int64
 	var callers sync.WaitGroup

@@ -182,7 +182,7 @@ func (p Permit) forCall(ctx context.Context, key string, cost int, d *draws) (Pe
 func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) {
 	var lines []line
 	if p.holds&holdsNamed != 0 {
-		lines = changes(p.draws, d, false)
+		lines = changes(p.draws, p.at, d, false)
 	}
 	at, err := p.takeMore(ctx, p.id, lines, func(q *question) {
 		q.charged(p, cost)
@@ -195,9 +195,11 @@ func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) 
 	case err != nil:
 		return Permit{}, err
 	case at > 0:
-		p.cost, p.keyCost, p.at = cost, cost, at
 		if p.holds&holdsNamed != 0 {
 			p.drew(d)
+		}
+		if p.cost != cost || p.keyCost != cost {
+			p.cost, p.keyCost, p.at = cost, cost, at
 		}
 	}
 	return p, nil
@@ -207,16 +209,7 @@ func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) 
 // without it, as Redis does not answer.
 func (p Permit) takeMore(ctx context.Context, id uint64, lines []line, add func(q *question)) (int64, error) {
 	c := p.c
-	if err := c.drawApart(ctx, id, p.at, lines, false, false); err != nil {
-		return 0, err
-	}
-	r, err := c.within(ctx, c.deadline(ctx), p.key, func(q *question) {
-		q.draw(lines)
-		add(q)
-	})
-	if err != nil || r.result == resultDenied {
-		_ = c.drawApart(context.WithoutCancel(ctx), id, r.now, undo(lines), true, true)
-	}
+	r, err := c.asked(ctx, c.deadline(ctx), p.key, id, lines, add)
 	switch {
 	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
 		return 0, nil
@@ -224,6 +217,8 @@ func (p Permit) takeMore(ctx context.Context, id uint64, lines []line, add func(
 		return 0, unavailable("allow", c.name(p.key), err)
 	case r.result == resultDenied:
 		return 0, c.denied(&r)
+	case !c.spread:
+		took(lines, r.now)
 	}
 	return r.now, nil
 }
@@ -280,7 +275,7 @@ func (p Permit) Again(ctx context.Context) error {
 		}
 	}
 	second := newID()
-	_, err := p.takeMore(ctx, second, once(changes(nil, p.draws, true)), func(q *question) {
+	_, err := p.takeMore(ctx, second, once(changes(nil, 0, p.draws, true)), func(q *question) {
 		q.text("permit", token(second))
 		q.flag("rate_only", true)
 		q.number("cost", int64(p.cost))
@@ -400,8 +395,8 @@ func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, nex
 	if decided && !p.gives(o) {
 		return c.apply(ctx, p.key, p.happened(o, late))
 	}
-	if p.gives(o) {
-		_ = c.drawApart(ctx, p.id, p.at, p.ended(o), true, o.ongoing) // otherwise it stays taken, and the slot until its lease ends
+	if c.spread && p.gives(o) {
+		c.giveApart(ctx, p.key, p.until, p.id, p.id, p.ended(o), o.ongoing)
 	}
 	c.inFlight.remove(p.id, p.slotRef) // the script is sent how many are left
 	r, err := p.doneOf(o, late, next).ask(ctx, c.deadline(ctx))
@@ -508,7 +503,7 @@ func (p Permit) End(ctx context.Context) error {
 func (p Permit) free(ctx context.Context, given, first bool, more string) error {
 	c := p.c
 	lines := p.released(given)
-	_ = c.drawApart(ctx, p.id, p.at, lines, true, false)
+	c.giveApart(ctx, p.key, p.until, p.id, p.id, lines, false)
 	release := func(ctx context.Context, first bool) error {
 		q := c.question(releaseScript, p.key)
 		q.unmetered()
@@ -662,7 +657,7 @@ func (p Permit) ended(o *Outcome) []line {
 	if o.refused != nil && o.refused.uncalled {
 		return p.released(true)
 	}
-	return changes(p.draws, p.draws.corrected(o.draws), true)
+	return changes(p.draws, p.at, p.draws.corrected(o.draws), true)
 }
 
 // released is what a permit has taken of named limits, which is given back if given is set.
@@ -671,9 +666,9 @@ func (p Permit) released(given bool) []line {
 	case p.holds&holdsNamed == 0:
 		return nil
 	case given:
-		return changes(p.draws, nil, true)
+		return changes(p.draws, p.at, nil, true)
 	}
-	return changes(p.draws, p.draws, true)
+	return changes(p.draws, p.at, p.draws, true)
 }
 
 // taken adds what the permit took of declared limits.

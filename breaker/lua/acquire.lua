@@ -139,14 +139,14 @@ local function further(b, declared, starts)
   end
   for other in string.gmatch(given('more'), '%S+') do
     local refused, counts, take_it = ask(b, other)
-    local start = not refused and declared_rate.start_of(declared, 0)
+    local start = not refused and declared_rate.start_of(declared)
     if not start then
       return
     end
     if counts then
       take_it()
     end
-    take_limits(declared, 0, start)
+    take_limits(declared, start)
     starts[#starts + 1] = int(start - now_us)
   end
 end
@@ -208,7 +208,7 @@ end
 if not rate_only then
   named_limits.take(drawn, token, lease)
 end
-take_limits(declared, at, start)
+take_limits(declared, start)
 flags[#flags + 1] = ';'
 flags[#flags + 1] = int(start - now_us)
 further(parent, declared, flags)

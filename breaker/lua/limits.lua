@@ -3,8 +3,9 @@
 --   sorted set: its calls in flight, by the end of their lease, see metering.lua
 --   sorted set: values of its key, by when one was last asked for, ms
 --   hash: instances that wait for a slot, id -> when they first and last asked, ms
--- named.limits has a line for each: "name;key;cap;cost;have;windows;bounds". cost is what the call takes of it, 0 is
--- nothing (any more), and have what its permit has taken already; cap is how many calls may be in flight, 0 is any number.
+-- named.limits has a line for each: "name;key;cap;cost;have;at;windows;bounds". cost is what the call takes of it, 0 is
+-- nothing (any more), and have what its permit has taken already, at an instant, µs; cap is how many calls may be in
+-- flight, 0 is any number.
 
 local named_limits = {
   KEYS_KEPT = 1000, INDEXED = 1000, -- values of a key that are listed; ms between two notes of one
@@ -15,9 +16,9 @@ function named_limits.read()
   local all = {}
   for line in string.gmatch(given('limits'), '[^\n]+') do
     local l = { name = DESTINATION }
-    l.limit, l.value, l.cap, l.cost, l.have, l.rates, l.bounds = string.match(line, '^(.-);(.-);(.-);(.-);(.-);(.-);(.*)$')
+    l.limit, l.value, l.cap, l.cost, l.have, l.at, l.rates, l.bounds = string.match(line, '^(.-);(.-);(.-);(.-);(.-);(.-);(.-);(.*)$')
     l.label = l.value == '' and l.limit or l.limit .. '/' .. l.value
-    l.cap, l.cost, l.have = number(l.cap), number(l.cost), number(l.have)
+    l.cap, l.cost, l.have, l.at = number(l.cap), number(l.cost), number(l.have), number(l.at)
     all[#all + 1] = l
   end
   for i, l in ipairs(all) do
@@ -116,7 +117,7 @@ end
 function named_limits.correct(all)
   local stored = false
   for _, l in ipairs(all) do
-    if l.cost ~= l.have and l.rates ~= '' and correct(l, l.rates, l.cost - l.have, number(named.at), l.cost == 0) then
+    if l.cost ~= l.have and l.rates ~= '' and correct(l, l.rates, l.cost - l.have, l.at, l.cost == 0) then
       stored = true
     end
   end

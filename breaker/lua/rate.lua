@@ -236,13 +236,13 @@ end
 
 -- start_of returns when a call may begin by all windows of limits, each with its cost: lead µs from now
 -- at the earliest, and within at the latest; else nil, in how many µs to ask again, the owner of the limit
--- and the window. at is when the caller took what it has already. A fixed window grants nothing for the next one.
-function declared_rate.start_of(limits, at)
+-- and the window. A fixed window grants nothing for the next one.
+function declared_rate.start_of(limits)
   local start, owner, window = now_us + (#limits > 0 and declared_rate.lead or 0), nil, ''
   local next_one = nil -- fixed window
   for _, limit in ipairs(limits) do
     for _, w in ipairs(limit.windows) do
-      local wait, reserve = wait_for(w, limit.cost, in_window(w, at) and limit.have or 0)
+      local wait, reserve = wait_for(w, limit.cost, in_window(w, limit.at) and limit.have or 0)
       if wait > 0 and not w.burst then
         wait = wait + declared_rate.within
       end
@@ -275,9 +275,9 @@ local function ask_limits(parent, child, cost, have, key_have, at, drawn)
   local limits = {}
   declared_rate.within = math.min(number(named.within), declared_rate.AHEAD)
   declared_rate.lead = math.min(number(named.lead), declared_rate.within)
-  local asked = { { parent, given('rates'), given('bounds'), cost, have }, { child, given('key_rates'), given('key_bounds'), cost, key_have } }
+  local asked = { { parent, given('rates'), given('bounds'), cost, have, at }, { child, given('key_rates'), given('key_bounds'), cost, key_have, at } }
   for _, l in ipairs(drawn) do
-    asked[#asked + 1] = { l, l.rates, l.bounds, l.cost, l.have }
+    asked[#asked + 1] = { l, l.rates, l.bounds, l.cost, l.have, l.at }
   end
   for _, ask in ipairs(asked) do
     local limit = ask[1] and ask[2] ~= '' and limit_of(ask[1], ask[2])
@@ -286,7 +286,7 @@ local function ask_limits(parent, child, cost, have, key_have, at, drawn)
         return nil, 'bounds', ask[1].name, ''
       end
       limits[#limits + 1] = limit
-      limit.cost, limit.have = ask[4], ask[5]
+      limit.cost, limit.have, limit.at = ask[4], ask[5], ask[6]
     end
   end
   for _, limit in ipairs(limits) do
@@ -298,7 +298,7 @@ local function ask_limits(parent, child, cost, have, key_have, at, drawn)
       declared_rate.lead, declared_rate.within = 0, 0
     end
   end
-  local start, wait, owner, window = declared_rate.start_of(limits, at)
+  local start, wait, owner, window = declared_rate.start_of(limits)
   if start then
     return limits, start
   end
@@ -315,11 +315,11 @@ end
 
 -- take_limits takes the cost of all windows, and of those of other workers' limits, without what
 -- the caller has taken already, for a call that begins at start. write_limits stores that.
-local function take_limits(limits, at, start)
+local function take_limits(limits, start)
   for _, own in ipairs(limits) do
     for _, limit in pairs(own.all) do
       for _, w in ipairs(limit.windows) do
-        add(w, own.cost - (in_window(w, at) and own.have or 0), limit == own and 2 * largest(w) or w.burst, start)
+        add(w, own.cost - (in_window(w, own.at) and own.have or 0), limit == own and 2 * largest(w) or w.burst, start)
       end
       limit.last = math.max(limit.last, start > now_us and start or 0)
     end
