@@ -25,6 +25,7 @@ func TestAudit(t *testing.T) {
 	}
 	b.run(t, "limits", "set", "shop", "--rate", "5/1s", "--for", "1h", "--reason", "asked").ok(t)
 	b.run(t, "limits", "unset", "shop").ok(t)
+	b.env = append(b.env, "DESTINATION_1_NAME=x", "DESTINATION_1_URL=https://x.example.com/", "DESTINATION_1_AUTH_TOKEN_FILE=/not/there")
 	if got := b.run(t, "token", "new", "--name", "ann", "--scope", "read", "--file", t.TempDir()+"/tokens.json", "--reason", "new here"); got.status != 0 {
 		t.Fatal(got)
 	}

@@ -50,7 +50,7 @@ func (p *Process) auditToken(ctx context.Context, e ops.AuditEntry) {
 	if p.env("REDIS_URL") == "" && p.env("REDIS_URL_FILE") == "" {
 		return
 	}
-	cfg, _, err := config.Load(p.Environ)
+	cfg, _, err := config.LoadForAPI(p.Environ) // the secrets of destinations may be elsewhere
 	var s *session
 	if err == nil {
 		s, err = p.connect(ctx, cfg)
