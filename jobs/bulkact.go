@@ -198,7 +198,9 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	if err := o.validate(); err != nil {
 		return err
 	}
-	if len(f.Statuses) == 0 && f.Destination == "" && f.Batch == "" && !f.byRecord() {
+	named := f
+	named.Keys = nil
+	if len(f.Statuses) == 0 && f.Destination == "" && f.Batch == "" && !named.byRecord() {
 		return &ValidationError{Fields: []FieldError{{"filter", "selects every job there is; give a status, a destination, a key, a batch, a time, an error or a cause"}}}
 	}
 	statuses := actable[a]

@@ -258,7 +258,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		return nil, err
 	}
 	p := &prepared{
-		job: job, queue: c.ns.Queue(job.Destination, store.Priority(job.Priority)), given: s.ID != "",
+		job: job, queue: c.ns.Queue(job.Destination, store.Priority(job.Priority)), given: s.ID != "" && !s.Fresh,
 		endTrace: c.startTrace(ctx, job),
 	}
 	maps.Copy(headers, job.Trace)

@@ -44,6 +44,9 @@ type Filter struct {
 	// Cause selects jobs by the code of why they wait, such as rate_limited or worker_lost, or of a
 	// retry its trigger, such as timeout; decided are those that an answer rule completed or failed.
 	Cause string
+	// Destinations and Keys select jobs by globs of * and ?, such as shop*; empty: all. A job without a key
+	// matches no glob.
+	Destinations, Keys []string
 }
 
 // mostError bounds Filter.Error, in bytes.
@@ -53,7 +56,7 @@ var causeForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 
 // byRecord reports whether jobs have to be read to know whether the filter selects them.
 func (f *Filter) byRecord() bool {
-	return f.Key != "" || f.Error != "" || f.Cause != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	return len(f.Keys) > 0 || f.Key != "" || f.Error != "" || f.Cause != "" || !f.Since.IsZero() || !f.Until.IsZero()
 }
 
 // matchesRecord reports whether the filter selects a job by what only its record says.
@@ -62,7 +65,7 @@ func (f *Filter) matchesRecord(j *Job) bool {
 	if j.EndedAt != nil {
 		at = *j.EndedAt
 	}
-	return (f.Key == "" || j.Key == f.Key) &&
+	return (f.Key == "" || j.Key == f.Key) && (len(f.Keys) == 0 || j.Key != "" && store.MatchesGlob(f.Keys, j.Key)) &&
 		!at.Before(f.Since) && (f.Until.IsZero() || at.Before(f.Until)) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(j.LastError), strings.ToLower(f.Error))) &&
 		(f.Cause == "" || hasCause(j.ReasonCode, f.Cause))
@@ -253,6 +256,10 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 			return nil, err
 		}
 	}
+	queues = slices.DeleteFunc(slices.Clone(queues), func(q string) bool {
+		destination, _, _ := store.ParseQueue(q)
+		return !store.MatchesGlob(f.Destinations, destination)
+	})
 	want := func(s Status) bool { return len(f.Statuses) == 0 || slices.Contains(f.Statuses, s) }
 	var out []source
 	if f.Batch != "" {

@@ -44,6 +44,9 @@ type Spec struct {
 	// must be a name as an ID is. The HTTP API sets the name of the token.
 	Owner string
 
+	// Fresh says that the ID is new, such as a UUID: it is not looked up.
+	Fresh bool
+
 	// Gateway and KeepResponse are set by the gateway of the HTTP API; see [Job.Gateway].
 	Gateway, KeepResponse bool
 

@@ -27,6 +27,8 @@ type Entry struct {
 	Created *time.Time `json:"created,omitempty"`
 	// ExpiresAt is when the token stops being good; nil: never.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
+	Bounds
 }
 
 // Expired reports whether the token is not good any more.

@@ -86,7 +86,9 @@ func (p *parser) list(raw json.RawMessage, begin int64) {
 }
 
 // entryFix lists the fields of an entry.
-const entryFix = "an entry has name, scopes, hash and perhaps created and expires_at"
+const entryFix = "an entry has name, scopes, hash and perhaps created, expires_at, destinations, keys, max_backlog and rate"
+
+const boundsFix = `write destinations and keys as lists of globs, max_backlog as a number and rate as "100/1s", or leave them out`
 
 // entry reads the n-th entry, which begins at an offset of the content.
 func (p *parser) entry(n int, raw json.RawMessage, at int64) {
@@ -143,6 +145,18 @@ func (p *parser) entry(n int, raw json.RawMessage, at int64) {
 		if _, ok := fields[t.name]; ok && !read(t.name, t.to) {
 			fail("has a wrong "+t.name, "write a time such as 2026-12-31T00:00:00Z, or leave it out")
 		}
+	}
+	// A bound that is not understood must not be taken for none.
+	for _, t := range []struct {
+		name string
+		to   any
+	}{{"destinations", &e.Destinations}, {"keys", &e.Keys}, {"max_backlog", &e.MaxBacklog}, {"rate", &e.Rate}} {
+		if value, ok := fields[t.name]; ok && (slices.Contains([]string{"null", "[]", "0", `""`}, string(value)) || !read(t.name, t.to)) {
+			fail("has a wrong "+t.name, boundsFix)
+		}
+	}
+	if err := e.Check(e.Name); err != nil {
+		fail("has wrong bounds: "+err.Error(), boundsFix)
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		fail("has an unknown field "+quoted(name), entryFix)

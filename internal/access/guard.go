@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -100,12 +101,14 @@ func (g *Guard) API(next http.Handler) http.Handler {
 }
 
 // Pages passes requests on with their identity in the context. Without a session a browser is
-// redirected to the login, and a script gets 401; without the scope read the answer is 403.
+// redirected to the login, and a script gets 401; without the scope read, and for confined tokens, the answer is 403.
 func (g *Guard) Pages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, bearers(r))
 		if err == nil && !id.Can(ScopeRead) {
 			err = lacks(id.Name, ScopeRead)
+		} else if err == nil {
+			err = CheckConfined(id)
 		}
 		switch {
 		case err == nil:
@@ -138,10 +141,11 @@ func (g *Guard) Public(next http.Handler) http.Handler {
 	})
 }
 
-// RequireAPI passes on requests with the scope; others get 403 as a problem.
+// RequireAPI passes on requests with the scope of tokens that are not confined; others get 403 as a problem.
 func (g *Guard) RequireAPI(scope Scope, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := Check(r.Context(), scope); err != nil {
+		id, _ := From(r.Context())
+		if err := cmp.Or(Check(r.Context(), scope), CheckConfined(id)); err != nil {
 			webserver.Problem(w, err.Status, err.Message)
 			return
 		}

@@ -61,6 +61,8 @@ type Identity struct {
 	// Scopes of the token.
 	Scopes []Scope
 
+	Bounds
+
 	hash   hash
 	tokens *Tokens // nil for Local and in tests
 
@@ -93,7 +95,7 @@ func (i Identity) Valid() bool {
 		return i.Name != ""
 	}
 	now, ok := i.tokens.byHash(i.hash)
-	if !ok || now.Name != i.Name || !slices.Equal(now.Scopes, i.Scopes) {
+	if !ok || now.Name != i.Name || !slices.Equal(now.Scopes, i.Scopes) || !now.Bounds.equal(i.Bounds) {
 		return false
 	}
 	if i.sessions == nil {

@@ -47,6 +47,10 @@ func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) *Re
 		Audit(ctx, g.o.Logger, "sign in", slog.String("result", "refused: the token lacks the scope read"))
 		return lacks(id.Name, ScopeRead)
 	}
+	if err := CheckConfined(id); err != nil {
+		Audit(ctx, g.o.Logger, "sign in", slog.String("result", "refused: the token is bound to destinations or keys"))
+		return err
+	}
 	// Signing in again, perhaps with another token, ends the sessions before.
 	_ = g.sessions.end(r.Context(), g.cookies(r)) // they end by themselves
 	value, err := g.sessions.begin(r.Context(), id.hash)

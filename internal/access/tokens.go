@@ -102,7 +102,7 @@ func (t *Tokens) find(entries []known, h hash) (Identity, bool) {
 	if at < 0 || entries[at].Expired(t.now()) {
 		return Identity{}, false
 	}
-	return Identity{Name: entries[at].Name, Scopes: entries[at].Scopes, hash: h, tokens: t}, true
+	return Identity{Name: entries[at].Name, Scopes: entries[at].Scopes, Bounds: entries[at].Bounds, hash: h, tokens: t}, true
 }
 
 // trial is the hash of the token in deploy/demo, which the documentation prints.

@@ -23,7 +23,7 @@ import (
 const (
 	shape    = `write {"tokens": […]} with entries as "tidegate token new" prints them`
 	make1    = `make an entry with "tidegate token new"`
-	fields   = "an entry has name, scopes, hash and perhaps created and expires_at"
+	fields   = "an entry has name, scopes, hash and perhaps created, expires_at, destinations, keys, max_backlog and rate"
 	scopeFix = "the scopes are enqueue, read, payloads, operate"
 	nameFix  = "1 to 63 letters, digits and . _ : @ -, starting with a letter or digit"
 	timeFix  = "write a time such as 2026-12-31T00:00:00Z, or leave it out"

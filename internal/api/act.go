@@ -18,9 +18,12 @@ func (a *api) actOperations() {
 		verb := string(act.Action)
 		register[ActedOne](a, operation{
 			method: http.MethodPost, path: "/v1/jobs/{id}/" + verb, id: verb + "-job", tag: tagActions, scope: access.ScopeOperate,
-			summary: act.Verb + " a job", missing: true, conflict: true, where: "path",
+			summary: act.Verb + " a job", missing: true, conflict: true, where: "path", confined: true,
 			description: act.Effect + " The answer is 409 if the job's status does not allow it.",
 		}, func(ctx context.Context, in *actInput) (any, error) {
+			if err := in.find(ctx, a); err != nil {
+				return nil, err
+			}
 			results, err := a.ops.Do(ctx, act, []string{in.ID}, why(ctx, in.Body))
 			if err != nil {
 				return nil, err
@@ -29,7 +32,7 @@ func (a *api) actOperations() {
 			return ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}, r.Err
 		})
 		register[Acted](a, operation{
-			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout,
+			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout, confined: true,
 			summary:     act.Verb + " the jobs of a filter",
 			description: act.Effect + " The filter names at least one of them. With dry_run nothing is done, and matched says how many jobs it would be about.",
 		}, func(ctx context.Context, in *actWhereInput) (any, error) { return a.actWhere(ctx, act, in.Body) })

@@ -49,7 +49,8 @@ func (a *api) streamBatchJobs(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	id, _ := access.From(ctx)
 	out := newResults(w)
-	o := jobs.ListOptions{Filter: jobs.Filter{Batch: r.PathValue("batch")}, Limit: batchPage}
+	o := jobs.ListOptions{Limit: batchPage}
+	o.Filter, _ = ops.Confine(ctx, jobs.Filter{Batch: r.PathValue("batch")}) // without a destination there is no error
 	for more := true; more && id.Valid(); more = o.Cursor != "" {
 		page, err := a.client.List(ctx, o)
 		switch {

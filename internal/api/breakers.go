@@ -29,7 +29,7 @@ func registerNamed[D any, I any, P interface {
 	*I
 	named
 }](a *api, o operation, do func(ctx context.Context, name string, in *I) (any, error)) {
-	o.tag, o.missing, o.where = tagBreakers, true, "path"
+	o.tag, o.missing, o.where, o.confined = tagBreakers, true, "path", true
 	register[D](a, o, func(ctx context.Context, in *I) (any, error) {
 		name, err := P(in).name(ctx, a)
 		if err != nil {
@@ -98,7 +98,7 @@ type unsetInput struct {
 // breakerOperations are the operations on breakers and limits.
 func (a *api) breakerOperations() {
 	register[ops.Page[Breaker]](a, operation{
-		method: http.MethodGet, path: "/v1/breakers", id: "list-breakers", tag: tagBreakers, scope: access.ScopeRead, where: "query",
+		method: http.MethodGet, path: "/v1/breakers", id: "list-breakers", tag: tagBreakers, scope: access.ScopeRead, where: "query", confined: true,
 		summary:     "List breakers",
 		description: "Those of all known destinations, in pages: destinations first, each with its keys that are limited, then keys that met a limit and can be called. One that changes while pages are read may be missed or repeated.",
 	}, pageOf(a.ops.Breakers))
@@ -135,7 +135,7 @@ func (a *api) breakerOperations() {
 	})
 
 	register[ops.Page[Limits]](a, operation{
-		method: http.MethodGet, path: "/v1/limits", id: "list-limits", tag: tagBreakers, scope: access.ScopeRead, where: "query",
+		method: http.MethodGet, path: "/v1/limits", id: "list-limits", tag: tagBreakers, scope: access.ScopeRead, where: "query", confined: true,
 		summary:     "List limits",
 		description: "Those of all known destinations, and of the keys that have announced or learned ones. A page may have fewer items than asked for, and a next one all the same.",
 	}, pageOf(a.ops.ListLimits))
@@ -145,17 +145,17 @@ func (a *api) breakerOperations() {
 		description: "Declared limits are configured, announced ones are what the API said with its answers, and a learned one is what refusals without a hint have taught.",
 	}, func(ctx context.Context, name string, _ *BreakerOnly) (any, error) { return a.ops.Limits(ctx, name) })
 	register[Limits](a, operation{
-		method: http.MethodPut, path: "/v1/limits/{name}/override", id: "set-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
+		method: http.MethodPut, path: "/v1/limits/{name}/override", id: "set-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path", confined: true,
 		summary:     "Set a limit above the configuration",
 		description: "It stands above the configured rate until its time is over or it is unset, survives restarts, and replaces one that was set before. All workers take it up within 2 seconds. Announced and learned limits, and those of keys, hold beside it.",
 	}, a.setLimit)
 	register[Limits](a, operation{
-		method: http.MethodDelete, path: "/v1/limits/{name}/override", id: "unset-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
+		method: http.MethodDelete, path: "/v1/limits/{name}/override", id: "unset-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path", confined: true,
 		summary:     "End a limit that was set",
 		description: "The configured limit holds again, within 2 seconds. Nothing happens if none was set.",
 	}, func(ctx context.Context, in *unsetInput) (any, error) {
 		l, _, err := a.ops.UnsetLimit(ctx, in.Name, why(ctx, in.Body))
-		return l, notFoundIfUnknown(err)
+		return l, notFoundIfUnknown(ctx, err)
 	})
 	registerNamed[Limits](a, operation{
 		method: http.MethodPost, path: "/v1/limits/{name}/forget", id: "forget-limits", scope: access.ScopeOperate,
@@ -185,13 +185,13 @@ func (in *BreakerOnly) name(ctx context.Context, a *api) (string, error) {
 	if errors.Is(err, ops.ErrName) {
 		return "", invalid("path.name", "must be the name of a destination (1 to 63 of a-z, 0-9 and -), or destination/key with the slash written %%2F")
 	}
-	return name, notFoundIfUnknown(err)
+	return name, notFoundIfUnknown(ctx, err)
 }
 
 // notFoundIfUnknown turns an unknown destination in a path into 404.
-func notFoundIfUnknown(err error) error {
+func notFoundIfUnknown(ctx context.Context, err error) error {
 	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); ok {
-		return newProblem(http.StatusNotFound, "destination %s", unknownDestination(unknown))
+		return newProblem(http.StatusNotFound, "destination %s", unknownDestination(ctx, unknown))
 	}
 	return err
 }
@@ -254,7 +254,7 @@ func (a *api) setLimit(ctx context.Context, in *setInput) (any, error) {
 		return nil, invalid("body.until", "has passed")
 	}
 	l, err := a.ops.SetLimit(ctx, in.Name, b.Rate, length, b.Until, why(ctx, &Reason{b.Reason}))
-	return l, notFoundIfUnknown(err)
+	return l, notFoundIfUnknown(ctx, err)
 }
 
 func badDestination(location string) *Problem {

@@ -35,7 +35,7 @@ type auditInput struct {
 // destinationOperations are those about destinations, workers and figures.
 func (a *api) destinationOperations() {
 	register[ops.List[ops.Destination]](a, operation{
-		method: http.MethodGet, path: "/v1/destinations", id: "list-destinations", tag: tagDestinations, scope: access.ScopeRead,
+		method: http.MethodGet, path: "/v1/destinations", id: "list-destinations", tag: tagDestinations, scope: access.ScopeRead, confined: true,
 		summary:     "List destinations",
 		description: "Those that are known from the configuration, or because workers serve or served them.",
 	}, func(ctx context.Context, _ *struct{}) (any, error) { return listOf(a.ops.Destinations(ctx)) })
@@ -49,10 +49,10 @@ func (a *api) destinationOperations() {
 			description: "Ends the pause of a destination.",
 		},
 	} {
-		o.method, o.tag, o.scope, o.missing, o.where = http.MethodPost, tagDestinations, access.ScopeOperate, true, "path"
+		o.method, o.tag, o.scope, o.missing, o.where, o.confined = http.MethodPost, tagDestinations, access.ScopeOperate, true, "path", true
 		register[ops.PausedDestination](a, o, func(ctx context.Context, in *pauseInput) (any, error) {
 			out, err := a.ops.PauseDestination(ctx, in.Destination, pause, why(ctx, in.Body))
-			return out, notFoundIfUnknown(err)
+			return out, notFoundIfUnknown(ctx, err)
 		})
 	}
 	register[ops.ForgottenDestination](a, operation{
@@ -65,7 +65,7 @@ func (a *api) destinationOperations() {
 		if errors.Is(err, jobs.ErrInUse) {
 			return nil, newProblem(http.StatusConflict, "destination %s", strings.TrimPrefix(err.Error(), "jobs: forget destination: "))
 		}
-		return out, notFoundIfUnknown(err)
+		return out, notFoundIfUnknown(ctx, err)
 	})
 	register[ops.List[Worker]](a, operation{
 		method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: tagDestinations, scope: access.ScopeRead,
@@ -84,7 +84,7 @@ func (a *api) destinationOperations() {
 		return page, err
 	})
 	register[ops.List[Stats]](a, operation{
-		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, where: "query",
+		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, confined: true, where: "query",
 		summary:     "Get figures",
 		description: "Of each destination: its jobs by status, its backlog, how long the oldest waits, and its breaker. It takes the same time whatever the number of jobs.",
 	}, func(ctx context.Context, in *destinationFilter) (any, error) {

@@ -34,7 +34,7 @@ const (
 
 const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows their status, and operates breakers and destinations.
 
-**Authorization.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, queries, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token.
+**Authorization.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, queries, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token. To a token that is bound to destinations or keys nothing else exists; its ids and batches begin with its name and a colon, which it may leave out.
 
 **Errors** are problems of RFC 9457, application/problem+json: ` + "`detail`" + ` says what is wrong and what to do, ` + "`errors`" + ` names each wrong field at once. 503 comes with Retry-After: Redis is away, or full.
 
@@ -109,14 +109,14 @@ var strict = []string{"KnownJob", "Reason", "Selection", "Trip"}
 var errorTexts = map[int]string{
 	http.StatusBadRequest:            "The body is not valid JSON, or the query is malformed.",
 	http.StatusUnauthorized:          "The token is missing, unknown or has expired.",
-	http.StatusForbidden:             "The token lacks the scope.",
-	http.StatusNotFound:              "There is no such thing.",
+	http.StatusForbidden:             "The token lacks the scope, or is bound to destinations or keys and this is not of one.",
+	http.StatusNotFound:              "There is no such thing, or not within what the token is bound to.",
 	http.StatusRequestTimeout:        "The body came too slowly.",
 	http.StatusConflict:              "The job's status does not allow it, its id is taken by another token's name, or the destination is in use.",
 	http.StatusRequestEntityTooLarge: "The body is too large, or the array too long.",
 	http.StatusUnsupportedMediaType:  "The Content-Type is missing or not accepted, or the body is encoded; then Accept-Encoding is identity.",
 	http.StatusUnprocessableEntity:   "What was sent cannot be accepted; errors names each wrong field.",
-	http.StatusTooManyRequests:       "Too many wrong tokens came from this address; Retry-After says when to try again.",
+	http.StatusTooManyRequests:       "The token's quota is used up, or too many wrong tokens came from this address; Retry-After says when to try again.",
 	http.StatusInternalServerError:   "Something went wrong that should not.",
 	http.StatusServiceUnavailable:    "Redis is away or full; Retry-After says when to try again.",
 }
@@ -193,7 +193,7 @@ func (a *api) enqueueOperations() {
 		Examples: []any{"{\"index\":0,\"line\":1,\"id\":\"post-7\",\"status\":\"pending\",\"duplicate\":false}\n{\"answered\":1,\"accepted\":1,\"duplicates\":0,\"rejected\":0}\n"},
 	}}
 	a.addByHand(operation{
-		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue, conflict: true,
+		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue, conflict: true, missing: true,
 		summary: "Enqueue jobs",
 		description: "Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.\n\n" +
 			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. " +

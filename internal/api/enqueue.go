@@ -69,8 +69,17 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	ctx, cancel := begun(r.Context())
 	defer cancel()
 	id, _ := access.From(ctx)
-	spec := &jobs.Spec{Owner: id.Token()}
+	spec := &jobs.Spec{}
 	err := a.parse(data, spec)
+	if err == nil {
+		err = claim(id, spec)
+	}
+	if err == nil {
+		if _, p := a.takeQuota(ctx, []*jobs.Spec{spec}, 0); p != nil {
+			p.write(w)
+			return
+		}
+	}
 	var job *jobs.Job
 	if err == nil {
 		job, err = a.client.Enqueue(ctx, spec)
@@ -129,10 +138,10 @@ const idTaken = "is taken"
 // may read the job.
 func taken(id access.Identity, job *jobs.Job) bool {
 	name := id.Token()
-	if !job.Duplicate || name == "" || job.Owner == name {
+	if !job.Duplicate || name == "" || job.Owner == name && id.May(job.Destination, job.Key) {
 		return false
 	}
-	return job.Owner != "" || !id.Can(access.ScopeRead)
+	return !id.May(job.Destination, job.Key) || job.Owner != "" || !id.Can(access.ScopeRead)
 }
 
 // syntaxProblem is for a body that is not valid JSON.

@@ -66,6 +66,12 @@ func (a *api) streamEvents(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		o, p = eventsOf(r)
 	}
+	if id, _ := access.From(r.Context()); p == nil && id.Confined() {
+		o.May = id.May
+		if o.Destination != "" && !id.Sees(o.Destination) {
+			p = a.problem(r.Context(), "query", &jobs.UnknownDestinationError{Name: o.Destination})
+		}
+	}
 	if p != nil {
 		p.write(w)
 		return

@@ -83,6 +83,15 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	if p != nil {
 		return p
 	}
+	id, _ := access.From(r.Context())
+	if err := claim(id, spec); err != nil {
+		p = a.problem(r.Context(), "path", err)
+	} else {
+		_, p = a.takeQuota(r.Context(), []*jobs.Spec{spec}, 0)
+	}
+	if p != nil {
+		return p
+	}
 	waiting, stop := r.Context(), func() {}
 	if wait > 0 {
 		ctx, end, p := a.startWaiting(r.Context())
@@ -165,7 +174,7 @@ func (a *api) gatewayJob(w http.ResponseWriter, r *http.Request) (spec *jobs.Spe
 		return nil, leave, newProblem(http.StatusNotFound, "the path is /to/, the name of a destination, and the path of its API, such as /to/shop/orders")
 	}
 	id, _ := access.From(r.Context())
-	spec = &jobs.Spec{Destination: destination, Owner: id.Token(), Gateway: true, Payload: json.RawMessage("null")}
+	spec = &jobs.Spec{Destination: destination, Gateway: true, Payload: json.RawMessage("null")}
 	spec.Request = jobs.Request{Method: r.Method, Path: path, Query: r.URL.RawQuery, Headers: passedHeaders(r.Header)}
 	if p := gatewayOptions(r.Header, spec); p != nil {
 		return nil, leave, p

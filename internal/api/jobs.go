@@ -52,10 +52,13 @@ type BatchOnly struct {
 // jobOperations are the operations that read jobs.
 func (a *api) jobOperations() {
 	register[Job](a, operation{
-		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout,
+		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout, confined: true,
 		summary:     "Get a job",
 		description: "The job as it stands, with the reason why it waits; with `wait` once it has ended, or that time is over. Payload, query, headers, response and output are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
 	}, func(ctx context.Context, in *jobInput) (any, error) {
+		if err := in.find(ctx, a); err != nil {
+			return nil, err
+		}
 		if err := a.waitFor(ctx, in.Wait, func(ctx context.Context, d time.Duration) error {
 			_, leave, err := a.awaitJob(ctx, in.ID, d)
 			leave()
@@ -70,21 +73,27 @@ func (a *api) jobOperations() {
 		return shownTo(ctx, job), nil
 	})
 	register[ops.Page[Job]](a, operation{
-		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query", holds: listHolds,
+		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query", holds: listHolds, confined: true, missing: true,
 		summary:     "List jobs",
 		description: "The newest first, without payloads and outputs, and without `ahead`. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.",
 	}, a.listJobs)
 	register[ops.List[HistoryEntry]](a, operation{
-		method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "get-job-history", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",
+		method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "get-job-history", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", confined: true,
 		summary:     "Get a job's history",
 		description: "What happened to the job, the oldest first: its creation and the last 99 versions.",
-	}, func(ctx context.Context, in *JobOnly) (any, error) { return a.ops.History(ctx, in.ID) })
+	}, func(ctx context.Context, in *JobOnly) (any, error) {
+		if err := in.find(ctx, a); err != nil {
+			return nil, err
+		}
+		return a.ops.History(ctx, in.ID)
+	})
 	register[Batch](a, operation{
-		method: http.MethodGet, path: "/v1/batches/{batch}", id: "get-batch", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout,
+		method: http.MethodGet, path: "/v1/batches/{batch}", id: "get-batch", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout, confined: true,
 		summary:     "Get a batch",
 		description: "Counts the jobs of a batch by status, as of `counted_at`; with `wait` once all have ended, or that time is over. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.",
 	}, func(ctx context.Context, in *batchInput) (any, error) {
-		b, err := a.ops.Batch(ctx, in.Batch)
+		id, _ := access.From(ctx)
+		b, err := a.ops.Batch(ctx, id.Own(in.Batch))
 		if err == nil && !b.Done {
 			err = a.waitFor(ctx, in.Wait, func(ctx context.Context, d time.Duration) (err error) {
 				b, err = a.awaitBatch(ctx, b, d)

@@ -212,9 +212,13 @@ func (s *lineStream) read() error {
 
 // take adds a job to the chunk.
 func (s *lineStream) take(line []byte) error {
-	spec := &jobs.Spec{Owner: s.id.Token()}
-	if err := s.api.parse(line, spec); err != nil {
-		return s.refuse(place(s.index).fields(err))
+	spec := &jobs.Spec{}
+	err := s.api.parse(line, spec)
+	if err == nil {
+		err = claim(s.id, spec)
+	}
+	if err != nil {
+		return s.refuse(place(s.index).fields(s.ctx, err))
 	}
 	if err := s.grow(memoryOf(len(line), spec)); err != nil {
 		return err
@@ -314,8 +318,15 @@ func (s *lineStream) send() {
 func (s *lineStream) enqueue(c *lineChunk) error {
 	ctx, cancel := begun(s.ctx)
 	defer cancel()
-	results, err := s.api.client.EnqueueMany(ctx, c.specs)
+	room, p := s.api.takeQuota(ctx, c.specs, 0)
+	results, err := s.api.client.EnqueueMany(ctx, c.specs[:room])
 	answered := c.last
+	if p != nil {
+		answered = c.places[room].index
+		if err == nil {
+			err = p
+		}
+	}
 	items := c.refused
 	for i, result := range results {
 		item := EnqueuedItem{Index: c.places[i].index, Line: c.places[i].line}
@@ -326,7 +337,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 			s.many.destinations[result.Job.Destination] = true
 			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
 		case jobs.Refused(result.Err):
-			item.Errors = place(item.Index).fields(result.Err)
+			item.Errors = place(item.Index).fields(ctx, result.Err)
 		default:
 			answered = min(answered, item.Index)
 			if err == nil {

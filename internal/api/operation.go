@@ -27,6 +27,7 @@ type operation struct {
 	where        at            // location of the input in errors; "": the body
 	conflict     bool          // 409 is possible
 	missing      bool          // 404 is possible
+	confined     bool          // serves confined tokens, and confines them; others refuse them
 
 	holds func(r *http.Request) int64 // memory of lists until the response; nil for none
 }
@@ -40,6 +41,11 @@ func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		p := a.may(ctx.Context(), o.scope)
+		if id, _ := access.From(ctx.Context()); p == nil && !o.confined {
+			if err := access.CheckConfined(id); err != nil {
+				p = newProblem(err.Status, "%s", err.Message)
+			}
+		}
 		if p == nil {
 			p = checkQuery(r)
 		}

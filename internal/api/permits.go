@@ -13,6 +13,7 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/permits"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // mostWait bounds Prefer: wait.
@@ -62,14 +63,14 @@ type Reported struct {
 
 func (a *api) permitOperations() {
 	register[Permit](a, operation{
-		method: http.MethodPost, path: "/v1/permits", id: "acquire-permit", tag: tagPermits, scope: access.ScopeEnqueue,
+		method: http.MethodPost, path: "/v1/permits", id: "acquire-permit", tag: tagPermits, scope: access.ScopeEnqueue, confined: true, missing: true,
 		timeout: mostWait + lookTimeout,
 		summary: "Acquire a permit for one call",
 		description: "For a program that calls the API itself, such as one that streams or uploads: its call counts under the breaker, limits and keys of the destination, like those of jobs. " +
 			"Report what it came to. A permit that is refused is 429 with Retry-After, `reason` and `until`; with `Prefer: wait=30` the request waits for it, beside the jobs.",
 	}, a.acquirePermit)
 	register[Reported](a, operation{
-		method: http.MethodPost, path: "/v1/permits/{id}/report", id: "report-permit", tag: tagPermits, scope: access.ScopeEnqueue, missing: true,
+		method: http.MethodPost, path: "/v1/permits/{id}/report", id: "report-permit", tag: tagPermits, scope: access.ScopeEnqueue, missing: true, confined: true,
 		summary:     "Report what a call came to",
 		description: "By the status and headers of the API's response, or by an outcome. The first report counts; without one the permit ends with its lease.",
 	}, a.reportPermit)
@@ -86,8 +87,15 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 			return nil, invalid("body.lease", "must be from 1s to 1h, such as 2m")
 		}
 	}
+	id, _ := access.From(ctx)
+	if err := claim(id, &jobs.Spec{Destination: r.Destination, Key: r.Key}); err != nil {
+		return nil, err
+	}
 	if err := a.ops.Known(ctx, r.Destination); err != nil {
 		return nil, err
+	}
+	if _, p := a.takeQuota(ctx, nil, 1); p != nil {
+		return nil, p
 	}
 	got, err := a.permits.Grant(ctx, r)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
@@ -135,7 +136,7 @@ func (a at) of(field string) string {
 }
 
 // fields returns the validation errors of an input; nil if the error is of another kind.
-func (a at) fields(err error) []ProblemField {
+func (a at) fields(ctx context.Context, err error) []ProblemField {
 	var (
 		wrong   *jobs.ValidationError
 		unknown *jobs.UnknownDestinationError
@@ -145,7 +146,7 @@ func (a at) fields(err error) []ProblemField {
 	case errors.As(err, &status):
 		return []ProblemField{{Location: a.of("status"), Message: status.Error()}}
 	case errors.As(err, &unknown): // before wrong, which it wraps
-		return []ProblemField{{Location: a.of("destination"), Message: unknownDestination(unknown)}}
+		return []ProblemField{{Location: a.of("destination"), Message: unknownDestination(ctx, unknown)}}
 	case errors.As(err, &wrong):
 		out := make([]ProblemField, len(wrong.Fields))
 		for i, f := range wrong.Fields {
@@ -158,7 +159,10 @@ func (a at) fields(err error) []ProblemField {
 	return nil
 }
 
-func unknownDestination(e *jobs.UnknownDestinationError) string {
+func unknownDestination(ctx context.Context, e *jobs.UnknownDestinationError) string {
+	if id, _ := access.From(ctx); id.Confined() { // the others are not its business
+		return fmt.Sprintf("%q is not known", e.Name)
+	}
 	if e.Queues > 0 {
 		return fmt.Sprintf("%q is not known, no other is, and there are %d queues already: start a worker that serves it", e.Name, e.Queues)
 	}
@@ -180,13 +184,17 @@ func (a *api) problem(ctx context.Context, where at, err error) *Problem {
 		known  *Problem
 		status *jobs.StatusError
 	)
-	fields := where.fields(err)
+	fields := where.fields(ctx, err)
+	id, _ := access.From(ctx)
 	switch {
 	case errors.As(err, &known):
 		return known
 	case fields != nil:
 		p := newProblem(http.StatusUnprocessableEntity, "what was sent cannot be accepted; errors says what is wrong with it")
 		p.Errors = fields
+		if id.Confined() && (errors.Is(err, errElsewhere) || errors.Is(err, jobs.ErrUnknownDestination)) {
+			p.Status, p.Title = http.StatusNotFound, http.StatusText(http.StatusNotFound)
+		}
 		return p
 	case errors.Is(err, jobs.ErrNotFound):
 		return newProblem(http.StatusNotFound, "no such job is known: it was never enqueued, or its retention has ended")

@@ -29,8 +29,14 @@ type tokenNewCmd struct {
 	Name    string `required:"" placeholder:"NAME" help:"Whose it is: an app or a person, for the log and the history."`
 	Scope   string `required:"" placeholder:"SCOPE,SCOPE" help:"What it allows: enqueue, read, payloads, operate."`
 	Expires string `placeholder:"90d" help:"Lifetime: 12h, 90d, 52w. Default: no expiry."`
-	File    string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
-	Reason  string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+
+	Destination []string `placeholder:"'shop*'" help:"Bind it to destinations that match, with * and ?; may be repeated."`
+	Key         []string `placeholder:"'acme:*'" help:"Bind it to jobs with keys that match; may be repeated."`
+	MaxBacklog  int      `placeholder:"N" help:"Unfinished jobs that tokens of the name may have; more are refused with 429."`
+	Rate        string   `placeholder:"100/1s" help:"Jobs and permits for a time that the name may enqueue; more are refused with 429."`
+
+	File   string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
+	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
 
@@ -75,6 +81,10 @@ func (c *tokenNewCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return inputErrorf("--name: %w", err)
 	}
+	entry.Bounds = access.Bounds{Destinations: c.Destination, Keys: c.Key, MaxBacklog: c.MaxBacklog, Rate: c.Rate}
+	if err := entry.Check(c.Name); err != nil {
+		return inputErrorf("the bounds: %w", err)
+	}
 	if c.Expires != "" {
 		length, err := config.ParseDuration(c.Expires)
 		if err != nil {
@@ -92,7 +102,7 @@ func (c *tokenNewCmd) Run(ctx context.Context, p *Process) error {
 			return tokensFileError("token new", err)
 		}
 	}
-	p.auditToken(ctx, ops.AuditEntry{Action: "new token", Target: entry.Name + " " + entry.ID(), Detail: joinNames(entry.Scopes), Reason: c.Reason, Count: 1})
+	p.auditToken(ctx, ops.AuditEntry{Action: "new token", Target: entry.Name + " " + entry.ID(), Detail: strings.Join(append([]string{joinNames(entry.Scopes)}, entry.List()...), ", "), Reason: c.Reason, Count: 1})
 	if c.json() {
 		return p.printJSON(newToken{token, entry, c.File})
 	}
@@ -160,13 +170,13 @@ func (c *tokenListCmd) Run(p *Process) error {
 	}
 	return table[listedToken]{
 		none: "there are no tokens; make one with: tidegate token new",
-		head: []string{"ID", "NAME", "SCOPES", "CREATED", "EXPIRES"},
+		head: []string{"ID", "NAME", "SCOPES", "CREATED", "EXPIRES", "BOUND TO"},
 		row: func(t listedToken) []string {
 			expires := day(t.ExpiresAt, "never")
 			if t.Expired {
 				expires += " (expired)"
 			}
-			return []string{t.ID, t.Name, strings.ReplaceAll(joinNames(t.Scopes), ", ", ","), day(t.Created, "-"), expires}
+			return []string{t.ID, t.Name, strings.ReplaceAll(joinNames(t.Scopes), ", ", ","), day(t.Created, "-"), expires, cmp.Or(strings.Join(t.List(), ","), "-")}
 		},
 	}.print(p, c.outputFlag, ops.Page[listedToken]{Items: items})
 }

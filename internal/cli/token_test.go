@@ -83,7 +83,8 @@ func TestTokenList(t *testing.T) {
 	content := fmt.Sprintf(`{"tokens":[
 {"name":"shop","scopes":["enqueue"],"hash":"sha256:%s"},
 {"name":"alice","scopes":["read","operate"],"hash":"sha256:%s","created":"2026-01-02T03:04:05+01:00","expires_at":"2026-01-03T00:00:00Z"},
-{"name":"alice","scopes":["read","operate"],"hash":"sha256:%s","expires_at":"2999-01-03T00:00:00Z"}]}`, hash("1"), hash("2"), hash("3"))
+{"name":"alice","scopes":["read","operate"],"hash":"sha256:%s","expires_at":"2999-01-03T00:00:00Z",
+ "destinations":["shop*"],"keys":["acme:*","acme"],"max_backlog":10000,"rate":"100/1s"}]}`, hash("1"), hash("2"), hash("3"))
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -91,10 +92,10 @@ func TestTokenList(t *testing.T) {
 		t.Helper()
 		return runIn(t, []string{"API_TOKENS_FILE=" + path}, "", append([]string{"token", "list"}, args...)...)
 	}
-	list().want(t, 0, `ID            NAME   SCOPES        CREATED            EXPIRES
-111111111111  shop   enqueue       -                  never
-222222222222  alice  read,operate  2026-01-02 02:04Z  2026-01-03 00:00Z (expired)
-333333333333  alice  read,operate  -                  2999-01-03 00:00Z
+	list().want(t, 0, `ID            NAME   SCOPES        CREATED            EXPIRES                      BOUND TO
+111111111111  shop   enqueue       -                  never                        -
+222222222222  alice  read,operate  2026-01-02 02:04Z  2026-01-03 00:00Z (expired)  -
+333333333333  alice  read,operate  -                  2999-01-03 00:00Z            shop*,key acme:*,key acme,10000 unfinished,100/1s
 `, "")
 	doc := decode[ops.Page[listedToken]](t, list("-o", "json").ok(t))
 	if len(doc.Items) != 3 || doc.Items[0].Expired || !doc.Items[1].Expired || doc.Items[1].ID != "222222222222" || doc.Items[1].Name != "alice" {
@@ -110,8 +111,8 @@ func TestTokenList(t *testing.T) {
 	remove("--expired").want(t, 0, "1 token was removed, 2 left\n", "")
 	remove("--expired", "-o", "json").want(t, 0, `{"left":2,"removed":0}`+"\n", "")
 	remove("111111111111").want(t, 0, "1 token was removed, 1 left\n", "")
-	list().want(t, 0, `ID            NAME   SCOPES        CREATED  EXPIRES
-333333333333  alice  read,operate  -        2999-01-03 00:00Z
+	list().want(t, 0, `ID            NAME   SCOPES        CREATED  EXPIRES            BOUND TO
+333333333333  alice  read,operate  -        2999-01-03 00:00Z  shop*,key acme:*,key acme,10000 unfinished,100/1s
 `, "")
 	remove("--name", "alice").want(t, 0, "1 token was removed, 0 left\n", "")
 	list().want(t, 0, "there are no tokens; make one with: tidegate token new\n", "")
@@ -137,6 +138,9 @@ func TestTokenBadInput(t *testing.T) {
 		{"token new --name a --scope read,admin", `--scope: "admin" is not a scope; there are enqueue, read, payloads, operate`},
 		{"token new --name a --scope read --expires soon", `--expires: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
 		{"token new --name a --scope read --expires 0", `--expires must be more than 0, such as 90d; leave it out for a token that is good for good`},
+		{"token new --name a:b --scope read --destination shop*", "the bounds: the name of a token with destinations or keys cannot have a colon, which ends it in ids of jobs"},
+		{"token new --name a --scope read --destination Shop", `the bounds: "Shop" matches no destinations: write names with * and ?, such as shop*`},
+		{"token new --name a --scope read --rate 5", `the bounds: "5" is not a rate: write jobs per time, such as 100/1s or 5000/1h, up to a million a second`},
 		{"token new --name a --scope read --file " + broken, wrong},
 		{"token new --name a --scope read --file " + nowhere, fmt.Sprintf("file %q cannot be written: no such file or directory", nowhere)},
 		{"token list", "which file? Give --file, or set API_TOKENS_FILE"},

@@ -45,7 +45,7 @@ type Event struct {
 	// events may be missing too.
 	Data json.RawMessage
 
-	job, batch string // of a job event
+	job, batch, key string // of a job event
 }
 
 // Errors of Subscribe.

@@ -304,7 +304,7 @@ func jobEvent(e store.Event) Event {
 	})
 	return Event{
 		ID: e.Stream + ":" + destination + ":" + string(priority), Type: JobPrefix + e.Status,
-		Destination: destination, At: e.At, Data: data, job: e.ID, batch: e.Batch,
+		Destination: destination, At: e.At, Data: data, job: e.ID, batch: e.Batch, key: e.Key,
 	}
 }
 

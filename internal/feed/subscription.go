@@ -18,9 +18,31 @@ type SubscribeOptions struct {
 	Types []string
 	// Destination of the events; "": all.
 	Destination string
+	// May says of which destinations and keys events are delivered; the key is "" for events that are not of jobs.
+	// Nil: of all.
+	May func(destination, key string) bool
+}
+
+// sees reports whether the subscriber may know of an event.
+func (o *SubscribeOptions) sees(e Event) bool {
+	if o.May == nil {
+		return true
+	}
+	destination := e.Destination
+	if e.Type == Gap { // its id names the destination, if it is of one
+		_, of, named := strings.Cut(e.ID, ":gap:")
+		if !named {
+			return true
+		}
+		destination = of
+	}
+	return o.May(destination, e.key)
 }
 
 func (o *SubscribeOptions) wants(e Event) bool {
+	if !o.sees(e) {
+		return false
+	}
 	if e.Type == Gap {
 		return string(e.Data) != gapBesideJobs || len(o.Types) == 0 || slices.Contains(o.Types, Breaker) || slices.Contains(o.Types, Destination)
 	}
@@ -107,7 +129,7 @@ func (s *Subscription) found() bool {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	for i, e := range s.hub.recent {
-		if e.ID == s.o.After {
+		if e.ID == s.o.After && s.o.sees(e) {
 			s.next = s.hub.first + uint64(i) + 1
 			return true
 		}

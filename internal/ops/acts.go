@@ -177,6 +177,10 @@ func (s *System) DoWhere(ctx context.Context, a Act, f jobs.Filter, why Why) (jo
 	if err := a.Check(f); err != nil {
 		return jobs.ActSummary{}, err
 	}
+	f, err := Confine(ctx, f)
+	if err != nil {
+		return jobs.ActSummary{}, err
+	}
 	sum, err := s.client.ActWhere(ctx, a.Action, f, jobs.By(why.By), jobs.Because(why.Reason))
 	if !jobs.Refused(err) {
 		s.actedOn(ctx, a, FilterWords(f), sum, err, why)
@@ -190,6 +194,10 @@ func (s *System) DoWhere(ctx context.Context, a Act, f jobs.Filter, why Why) (jo
 // Matching counts the jobs that DoWhere would be about.
 func (s *System) Matching(ctx context.Context, a Act, f jobs.Filter) (int, error) {
 	if err := a.Check(f); err != nil {
+		return 0, err
+	}
+	f, err := Confine(ctx, f)
+	if err != nil {
 		return 0, err
 	}
 	n, err := s.client.CountWhere(ctx, a.Action, f)

@@ -1,11 +1,13 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -22,7 +24,7 @@ func (s *System) KnownBreaker(ctx context.Context, name string) (destination, ke
 	if destination, key, err = breaker.ParseName(name); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrName, err)
 	}
-	return destination, key, s.Known(ctx, destination)
+	return destination, key, cmp.Or(mayWhole(ctx, destination), s.Known(ctx, destination))
 }
 
 // Breaker is a breaker, and the jobs that its API refused alone: nil without any, and for the breaker of a key.
@@ -53,18 +55,19 @@ func (s *System) breakersOf(ctx context.Context, destination string) ([]breaker.
 		return slices.Concat(found...), err
 	}
 	if destination != "" {
-		if err := s.Known(ctx, destination); err != nil {
+		if err := cmp.Or(mayWhole(ctx, destination), s.Known(ctx, destination)); err != nil {
 			return nil, err
 		}
 		return read(ctx, destination)
 	}
-	return readAll(ctx, s.cache, "breakers", func(ctx context.Context) ([]breaker.Status, error) {
+	all, err := readAll(ctx, s.cache, "breakers", func(ctx context.Context) ([]breaker.Status, error) {
 		names, err := s.Names(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return read(ctx, names...)
 	})
+	return ofCaller(ctx, all, func(b breaker.Status) string { name, _, _ := strings.Cut(b.Name, "/"); return name }), err
 }
 
 // AllBreakers returns the breakers of destinations, each before those of its keys.

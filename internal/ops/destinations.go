@@ -34,19 +34,23 @@ type Stats struct {
 // number of jobs.
 func (s *System) Stats(ctx context.Context, destination string) ([]Stats, error) {
 	if destination != "" {
+		if err := mayWhole(ctx, destination); err != nil {
+			return nil, err
+		}
 		found, err := s.client.Stats(ctx, destination)
 		if err != nil {
 			return nil, err
 		}
 		return s.withBreakers(ctx, found)
 	}
-	return readAll(ctx, s.cache, "stats with breakers", func(ctx context.Context) ([]Stats, error) {
+	all, err := readAll(ctx, s.cache, "stats with breakers", func(ctx context.Context) ([]Stats, error) {
 		found, err := s.allStats(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return s.withBreakers(ctx, found)
 	})
+	return ofCaller(ctx, all, func(d Stats) string { return d.Destination }), err
 }
 
 func (s *System) allStats(ctx context.Context) ([]jobs.DestinationStats, error) {
@@ -123,7 +127,7 @@ func (s *System) Destinations(ctx context.Context) ([]Destination, error) {
 	for i, d := range found {
 		out[i] = Destination{d.Destination, d.WorkersSeenAt, d.Paused, d.Backlog, unreached(workers, d.Destination)}
 	}
-	return out, nil
+	return ofCaller(ctx, out, func(d Destination) string { return d.Name }), nil
 }
 
 // PausedDestination is what a pause or resume of a destination came to.
@@ -137,7 +141,10 @@ type PausedDestination struct {
 func (s *System) PauseDestination(ctx context.Context, name string, pause bool, why Why) (PausedDestination, error) {
 	out := PausedDestination{Destination: name, Paused: pause}
 	act := "resume destination"
-	var err error
+	err := mayWhole(ctx, name)
+	if err != nil {
+		return out, err
+	}
 	if pause {
 		act = "pause destination"
 		out.Changed, err = s.client.PauseDestination(ctx, name, jobs.By(why.By), jobs.Because(why.Reason))

@@ -64,7 +64,16 @@ const mostKeysExplained = 20
 // Jobs returns a page of jobs, the newest first, with why they wait. A destination that is not known is an error,
 // a *jobs.UnknownDestinationError, if it has no jobs and others are known.
 func (s *System) Jobs(ctx context.Context, o jobs.ListOptions) (page Page[ListedJob], err error) {
+	if o.Filter, err = Confine(ctx, o.Filter); err == nil {
+		o.Cursor, err = s.sealed(ctx, o.Cursor, true)
+	}
+	if err != nil {
+		return page, err
+	}
 	found, err := s.client.List(ctx, o)
+	if err == nil {
+		found.Next, err = s.sealed(ctx, found.Next, false)
+	}
 	if err != nil {
 		return page, err
 	}

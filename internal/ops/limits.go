@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,9 @@ func (s *System) ListLimits(ctx context.Context, destination, cursor string, lim
 	names := []string{destination}
 	if destination == "" {
 		names, err = s.Names(ctx)
+		names = ofCaller(ctx, names, func(name string) string { return name })
 	} else {
-		err = s.Known(ctx, destination)
+		err = cmp.Or(mayWhole(ctx, destination), s.Known(ctx, destination))
 	}
 	if err != nil {
 		return page, err
@@ -81,6 +83,9 @@ func (s *System) ForgetLimits(ctx context.Context, name string, why Why) (breake
 // KnownLimit returns an error for a name that has no limit to set: a *jobs.UnknownDestinationError. Names of limits
 // that destinations share would be looked up here, too.
 func (s *System) KnownLimit(ctx context.Context, name string) error {
+	if err := mayWhole(ctx, name); err != nil {
+		return err
+	}
 	names, err := s.Names(ctx)
 	if err == nil && !slices.Contains(names, name) {
 		return &jobs.UnknownDestinationError{Name: name, Known: names}
@@ -125,6 +130,9 @@ func (s *System) SetLimit(ctx context.Context, name, rate string, length time.Du
 
 // UnsetLimit ends an operator's limit. The changed limits have none any more; found is false if there was none.
 func (s *System) UnsetLimit(ctx context.Context, name string, why Why) (l Limits, found bool, err error) {
+	if err := mayWhole(ctx, name); err != nil {
+		return l, false, err
+	}
 	found, err = s.namespace().UnsetOverride(ctx, s.rdb, name)
 	if found || err != nil {
 		s.acted(ctx, "unset limit", name, err, why)
