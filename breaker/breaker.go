@@ -65,7 +65,8 @@ func (b *Breaker) Draws(draws ...Draw) *Breaker {
 }
 
 // Lease returns the breaker for calls that may last d instead of [Options.ProbeTimeout], such as an upload: so long
-// a permit counts as in flight, and a probe is waited for. It costs nothing. 0 is ProbeTimeout.
+// a permit counts as in flight. No probe, and no call of a slow start, is waited for longer than ProbeTimeout. It costs
+// nothing. 0 is ProbeTimeout.
 func (b *Breaker) Lease(d time.Duration) *Breaker {
 	for old := b.longest.Load(); int64(d) > old && !b.longest.CompareAndSwap(old, int64(d)); old = b.longest.Load() {
 	}
@@ -191,7 +192,7 @@ func (c *granter) checkCost(key string, cost int) error {
 
 // asks reports whether each call needs Redis.
 func (c *granter) asks(key string) bool {
-	return c.rate.set() || c.options.FleetConcurrency > 0 || len(c.named) > 0 || c.asksForKey(key)
+	return c.options.Remote || c.rate.set() || c.options.FleetConcurrency > 0 || len(c.named) > 0 || c.asksForKey(key)
 }
 
 // asksForKey reports whether each call of the key needs Redis, besides the destination's.
@@ -344,6 +345,10 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 		q.text("permit", token(id))
 		q.text("more", tokens(more))
 		q.number("lease", millis(lease))
+		if when.lease > c.options.ProbeTimeout {
+			q.number("probe_lease", millis(c.options.ProbeTimeout))
+		}
+		q.flag("counted", c.options.Remote)
 		q.flag("key_only", under)
 		q.number("leave", int64(have.leave))
 		q.number("lead", when.lead.Microseconds())

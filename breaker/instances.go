@@ -100,7 +100,7 @@ func (c *member) register(ctx context.Context, valid time.Duration) error {
 
 // registration is ARGV of register.lua.
 func (c *member) registration(calls int, valid time.Duration) []any {
-	return c.place.args(c.caller(), []any{calls, millis(valid), fmt.Sprint(c.options.FleetConcurrency, c.options.KeyConcurrency), c.rate.text, c.keyRate.text, limitsText(c.named), c.options.Reserve})
+	return c.place.args(c.caller(), []any{calls, millis(valid), fmt.Sprint(c.options.FleetConcurrency, c.options.KeyConcurrency), c.rate.text, c.keyRate.text, limitsText(c.named), c.options.Reserve, flagText(c.options.Remote)})
 }
 
 // registered processes the reply of register.lua.

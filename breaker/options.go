@@ -114,6 +114,11 @@ type Options struct {
 	// released, and for a moment longer in CLOSED. 0 means 35 seconds; at least 1 ms.
 	ProbeTimeout time.Duration
 
+	// Remote is for calls of other programs, whose permits any process reports (see [Permit.MarshalText]): Redis counts
+	// each until it is reported or its lease ends, which costs a Redis command before and after it. What the options
+	// declare is shown to operators only while no other instance is registered.
+	Remote bool
+
 	// Disabled keeps the answers to this instance's calls from opening the breaker:
 	// rate-limited answers and budgets do not count, and no declared limit and no concurrency is
 	// kept. An operator's

@@ -198,11 +198,18 @@ func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) 
 		if p.holds&holdsNamed != 0 {
 			p.drew(d)
 		}
-		if p.cost != cost || p.keyCost != cost {
-			p.cost, p.keyCost, p.at = cost, cost, at
+		if !p.keeps(cost) {
+			p.at = at
 		}
+		p.cost, p.keyCost = cost, cost
 	}
 	return p, nil
+}
+
+// keeps reports whether some of declared rates stays as the permit took it before: then that was at p.at still, and a
+// fixed window that has begun since gets nothing back of what it has never counted.
+func (p Permit) keeps(cost int) bool {
+	return p.holds&holdsRate != 0 && cost == p.cost || p.holds&holdsKeyRate != 0 && cost == p.keyCost
 }
 
 // takeMore asks for more of declared limits, and returns when it was taken; 0: a call may go on
@@ -243,10 +250,10 @@ func (q *question) charged(p Permit, cost int) {
 // joined returns the destination's permit p with the key's part, which took cost at an instant, 0
 // is 1 of the key's limit alone, and was allowed at a generation.
 func (p Permit) joined(key, words string, until time.Time, cost int, at int64, generation uint64) Permit {
-	p.key, p.keyCost = key, max(1, cost)
-	if p.at == 0 || cost != 0 && cost != p.cost {
+	if p.at == 0 || cost != 0 && !p.keeps(cost) {
 		p.at = at
 	}
+	p.key, p.keyCost = key, max(1, cost)
 	if cost != 0 {
 		p.cost = cost
 	}

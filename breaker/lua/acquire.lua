@@ -6,7 +6,8 @@
 -- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token; asking again with it answers the same, and takes the cost once more
---   lease     its length, ms
+--   lease     its length, ms, and probe_lease that of a probe or of a call in slow start, if that is shorter
+--   counted   the call counts as in flight in any case
 --   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the
 --             destination and of the key
 --   rates, key_rates  declared limits of the destination and of the key, as in rate.lua
@@ -37,6 +38,7 @@
 --   "bounds"   the fixed windows are of another time: ask again with those of now
 
 local token, lease, cost = given('permit'), number(named.lease), math.max(1, number(named.cost))
+local probe_lease = number(named.probe_lease or lease)
 local have, key_have, at = number(named.have), number(named.key_have), number(named.at)
 local limits_only = given('limits_only') ~= ''
 local key_only, rate_only = given('key_only') ~= '', given('rate_only') ~= ''
@@ -80,11 +82,14 @@ local function ask(b, token)
     if why then
       return why, wait
     end
-    if (forced or not limits(b) and not learn.on(b)) and cap(b) == 0 then
+    if (forced or not limits(b) and not learn.on(b)) and cap(b) == 0 and given('counted') == '' then
       return nil
     end
     return nil, 'counted', function()
-      meter(b, token, lease)
+      if given('counted') ~= '' then
+        in_flight(b) -- which removes those whose lease has ended
+      end
+      meter(b, token, (b.ramp > 0 or b.confirming > 0) and cap(b) == 0 and probe_lease or lease)
       if b.confirming > 0 then -- the call is the one that confirms the limit
         b.probe_token, b.step, b.dirty = token, b.step + 1, true
       end
@@ -107,7 +112,7 @@ local function ask(b, token)
   end
   return nil, 'probe', function()
     b.probe_token, b.probe_by, b.step, b.dirty = token, CALLER, b.step + 1, true
-    b.probe_started, b.probe_until, b.probe_after = math.floor(now), math.ceil(now + lease), 0
+    b.probe_started, b.probe_until, b.probe_after = math.floor(now), math.ceil(now + probe_lease), 0
     took_part(b)
     if cap(b) > 0 then
       meter(b, token, lease)

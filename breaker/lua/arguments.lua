@@ -26,7 +26,7 @@
 --   5  sorted set: names by the revision of their last change
 --   6  sorted set: names of keys by the instant, ms, from which on they wait for nothing but
 --      the next call
---   7  hash: instances, id -> "capacity expiry"
+--   7  hash: instances, id -> "capacity expiry", and " remote" if others make its calls
 --   8  hash: what is used of each declared limit that workers ask by, see rate.lua
 --   9  list: transitions of the destination's own breaker
 --  10  list: its incidents that are over

@@ -138,7 +138,7 @@ local function unmetered(b)
   end
   local instances = redis.call('HGETALL', INSTANCES)
   for i = 1, #instances, 2 do
-    local can, expiry = string.match(instances[i + 1], '^(%d+) (%d+)$')
+    local can, expiry = string.match(instances[i + 1], '^(%d+) (%d+)')
     if number(expiry) > now then
       sum = sum + (joined[instances[i]] or early and number(can) or 0)
     end

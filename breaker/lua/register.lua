@@ -5,13 +5,13 @@
 -- KEYS, ARGV 1…7: arguments.lua
 -- ARGV  8  calls at once   9  for how long this holds, ms   10  configured caps, as :caps
 --       11  configured declared limit, as :rates   12  that of keys, as :key-rates   13  named limits, as :limits
---       14  as :reserve
+--       14  as :reserve   15  "1": others make its calls; 10 to 14 count while only such instances are registered
 -- Returns {"registered", calls at once of all instances, "1" if the list of changes lacks some: register again}
 
 local RELISTING, RELISTED = ':relisting', '1000' -- breakers that one call puts into the list, about
 
 local calls, valid, own_caps, own_rates, own_key_rates, own_limits = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12], ARGV[13]
-local own_reserve = ARGV[14]
+local own_reserve, remote, workers = ARGV[14], ARGV[15] == '1', false
 
 prepare()
 read_clock()
@@ -19,13 +19,13 @@ local sum = 0
 if valid == 0 then
   redis.call('HDEL', INSTANCES, INSTANCE)
 else
-  redis.call('HSET', INSTANCES, INSTANCE, calls .. ' ' .. int(math.ceil(now + valid)))
+  redis.call('HSET', INSTANCES, INSTANCE, calls .. ' ' .. int(math.ceil(now + valid)) .. (remote and ' remote' or ''))
 end
 local instances = redis.call('HGETALL', INSTANCES)
 for i = 1, #instances, 2 do
-  local can, expiry = string.match(instances[i + 1], '^(%d+) (%d+)$')
+  local can, expiry, kind = string.match(instances[i + 1], '^(%d+) (%d+) ?(%a*)$')
   if number(expiry) > now then
-    sum = sum + number(can)
+    sum, workers = sum + number(can), workers or kind == ''
   else
     redis.call('HDEL', INSTANCES, instances[i])
   end
@@ -40,7 +40,7 @@ if sum == 0 then
   end
 else
   redis.call('HSET', NOTCLOSED, CAPACITY, int(sum))
-  if valid > 0 then
+  if valid > 0 and not (remote and workers) then
     if own_caps == '0 0' and own_rates == '' and own_key_rates == '' then
       redis.call('HDEL', NOTCLOSED, CAPS, RATES, KEY_RATES)
     else
