@@ -51,22 +51,32 @@ func (d *decider) draws(job *jobs.Job) []breaker.Draw {
 	}
 	out := make([]breaker.Draw, len(d.s.limits))
 	for i, l := range d.s.limits {
-		out[i] = breaker.Draw{Limit: l.Name, Cost: job.Cost}
-		if l.Unit != "" {
-			if out[i].Cost = job.Costs[l.Unit]; out[i].Cost == 0 && l.Estimate != nil {
-				n, err := guarded(l.Estimate, job)
-				d.undrawn(job, l.Name, "estimate", err)
-				out[i].Cost = whole(n)
-			}
-			out[i].Cost = max(1, out[i].Cost)
-		}
-		if l.Key != nil {
-			key, err := guarded(l.Key, job)
-			d.undrawn(job, l.Name, "key", err)
-			out[i].Key = toKey(key)
-		}
+		var unestimated, unkeyed error
+		out[i], unestimated, unkeyed = l.Draw(job)
+		d.undrawn(job, l.Name, "estimate", unestimated)
+		d.undrawn(job, l.Name, "key", unkeyed)
 	}
 	return out
+}
+
+// Draw is what a job takes of the limit. The errors say that Estimate or Key give nothing for it: it takes 1, and of
+// the budget without a key.
+func (l NamedLimit) Draw(job *jobs.Job) (draw breaker.Draw, unestimated, unkeyed error) {
+	draw = breaker.Draw{Limit: l.Name, Cost: job.Cost}
+	if l.Unit != "" {
+		if draw.Cost = job.Costs[l.Unit]; draw.Cost == 0 && l.Estimate != nil {
+			var n float64
+			n, unestimated = guarded(l.Estimate, job)
+			draw.Cost = whole(n)
+		}
+		draw.Cost = max(1, draw.Cost)
+	}
+	if l.Key != nil {
+		var key string
+		key, unkeyed = guarded(l.Key, job)
+		draw.Key = toKey(key)
+	}
+	return draw, unestimated, unkeyed
 }
 
 // really is what a call has really cost of named limits: what the handler has set in its copy of the job.

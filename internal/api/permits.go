@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -25,6 +26,9 @@ type AskPermit struct {
 	Key         string `json:"key,omitempty" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." example:"alice"`
 	Cost        int    `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What the call takes of each window of the declared limits; 1 unless given." example:"1"`
 	Lease       string `json:"lease,omitempty" maxLength:"20" doc:"How long the call may last, up to 1h; the destination's probe timeout unless given. Then the permit ends without a report." example:"2m"`
+
+	Costs   map[string]int  `json:"costs,omitempty" maxProperties:"8" doc:"What the call takes of named limits, by their units; of others their estimate." example:"{\"tokens\":1200}"`
+	Payload json.RawMessage `json:"payload,omitempty" doc:"The call's payload, if estimates or keys of named limits need it. It is not kept." example:"{\"model\":\"large\"}"`
 }
 
 // Permit is a permit for one call.
@@ -43,6 +47,7 @@ type PermitReport struct {
 	Outcome    string            `json:"outcome,omitempty" enum:"success,limited,failure,unauthorized,neutral,unused" doc:"What the call came to, if there is no HTTP response; unused: it was not made." example:"success"`
 	RetryAfter string            `json:"retry_after,omitempty" maxLength:"20" doc:"How long the API said to wait, of the outcome limited." example:"30s"`
 	Cost       int               `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What the call really took of the declared limits." example:"3"`
+	Costs      map[string]int    `json:"costs,omitempty" maxProperties:"8" doc:"What it really took of named limits, by their units." example:"{\"tokens\":950}"`
 	Error      string            `json:"error,omitempty" maxLength:"500" doc:"What went wrong, for the log." example:""`
 }
 
@@ -80,7 +85,7 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 	if a.permits == nil {
 		return nil, newProblem(http.StatusServiceUnavailable, "permits are not served here")
 	}
-	r := permits.Request{Destination: in.Body.Destination, Key: in.Body.Key, Cost: in.Body.Cost, Wait: waitOf(in.Prefer), Owner: owner(ctx)}
+	r := permits.Request{Destination: in.Body.Destination, Key: in.Body.Key, Cost: in.Body.Cost, Costs: in.Body.Costs, Payload: in.Body.Payload, Wait: waitOf(in.Prefer), Owner: owner(ctx)}
 	if in.Body.Lease != "" {
 		var err error
 		if r.Lease, err = config.ParseDuration(in.Body.Lease); err != nil || r.Lease < time.Second || r.Lease > permits.MaxLease {
@@ -97,8 +102,22 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 	if _, p := a.takeQuota(ctx, nil, 1); p != nil {
 		return nil, p
 	}
-	got, err := a.permits.Grant(ctx, r)
-	if err != nil {
+	asked := ctx
+	if r.Wait > 0 {
+		waiting, leave, p := a.startWaiting(ctx)
+		if p != nil {
+			return nil, p
+		}
+		defer leave()
+		asked = waiting
+	}
+	got, err := a.permits.Grant(asked, r)
+	switch {
+	case err != nil && asked.Err() != nil && ctx.Err() == nil:
+		return nil, retryLater("this instance stops; ask another one")
+	case errors.Is(err, permits.ErrFull), errors.Is(err, breaker.ErrClosed):
+		return nil, retryLater(err.Error())
+	case err != nil:
 		return nil, permitProblem(err)
 	}
 	return Permit{ID: got.ID, Destination: r.Destination, Key: r.Key, ExpiresAt: got.Until.UTC(), Probe: got.Probe}, nil
@@ -112,7 +131,7 @@ func (a *api) reportPermit(ctx context.Context, in *permitReportInput) (any, err
 	if a.permits == nil {
 		return nil, newProblem(http.StatusServiceUnavailable, "permits are not served here")
 	}
-	r := permits.Report{Status: b.Status, Headers: http.Header{}, Outcome: b.Outcome, Cost: b.Cost, Owner: owner(ctx)}
+	r := permits.Report{Status: b.Status, Headers: http.Header{}, Outcome: b.Outcome, Cost: b.Cost, Costs: b.Costs, Owner: owner(ctx)}
 	for name, value := range b.Headers {
 		r.Headers.Set(name, value)
 	}
@@ -156,6 +175,9 @@ func waitOf(prefer string) time.Duration {
 func permitProblem(err error) error {
 	if never, ok := errors.AsType[*breaker.CostError](err); ok {
 		return invalid("body.cost", "%s", never.Error())
+	}
+	if unknown, ok := errors.AsType[*permits.UnknownDrawError](err); ok {
+		return invalid("body.costs", "%s", unknown.Error())
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	if !ok {

@@ -91,6 +91,13 @@ func newProblem(status int, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
+// retryLater is a problem of this instance that ends.
+func retryLater(detail string) *Problem {
+	p := newProblem(http.StatusServiceUnavailable, "%s", detail)
+	p.retryAfter = retrySoon
+	return p
+}
+
 // invalid is a problem with one field.
 func invalid(location, format string, args ...any) *Problem {
 	p := newProblem(http.StatusUnprocessableEntity, "%s cannot be accepted", location)
@@ -219,22 +226,17 @@ func redisProblem(err error) *Problem {
 		reply   redis.Error
 	)
 	text := err.Error()
-	unavailable := func(detail string) *Problem {
-		p := newProblem(http.StatusServiceUnavailable, "%s", detail)
-		p.retryAfter = retrySoon
-		return p
-	}
 	switch {
 	case strings.Contains(text, "OOM command not allowed"):
-		return unavailable("Redis is full and takes nothing new; try again later")
+		return retryLater("Redis is full and takes nothing new; try again later")
 	case strings.Contains(text, "READONLY"), strings.Contains(text, "MISCONF"), strings.Contains(text, "NOREPLICAS"):
-		return unavailable("Redis refuses to write at the moment; try again later")
+		return retryLater("Redis refuses to write at the moment; try again later")
 	case errors.Is(err, context.DeadlineExceeded):
-		return unavailable("Redis did not answer in time; try again later")
+		return retryLater("Redis did not answer in time; try again later")
 	case errors.As(err, &network), errors.As(err, &reply), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, breaker.ErrUnavailable), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout),
 		errors.Is(err, context.Canceled):
-		return unavailable("Redis cannot be reached at the moment; try again later")
+		return retryLater("Redis cannot be reached at the moment; try again later")
 	}
 	return nil
 }

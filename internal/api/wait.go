@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/config"
@@ -62,9 +61,7 @@ func (a *api) startWaiting(ctx context.Context) (waiting context.Context, leave 
 		}
 		release()
 	}
-	p = newProblem(http.StatusServiceUnavailable, "too many requests wait here already; try again later, or ask without waiting")
-	p.retryAfter = retrySoon
-	return nil, nil, p
+	return nil, nil, retryLater("too many requests wait here already; try again later, or ask without waiting")
 }
 
 // awaitEvents is feed.Hub.Await. Without events, the caller's own reads remain.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,8 +69,11 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	seen := newRequests(process)
 	file := newDestinationsFile(cfg, seen.registry, log)
-	granter := NewPermits(rdb, cfg, log)
+	granter := permits.New(permits.Options{Redis: rdb, Namespace: store.Namespace(cfg.RedisNamespace), Logger: log})
 	stop.add(func() error { granter.Close(); return nil })
+	limits := &operatorLimits{rdb: rdb, namespace: store.Namespace(cfg.RedisNamespace), log: log}
+	limits.read(ctx)
+	granter.Set(permitsOf(limits.above(cfg)))
 	served, err := APIHandler(ctx, APIOptions{
 		Permits: granter,
 		Redis:   rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
@@ -91,14 +95,15 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
 	notify(log, daemon.SdNotifyReady)
-	changes := followFile(ctx, cfg, config.LoadForAPI, process.Environ, file, &stop)
+	files := followFile(ctx, cfg, config.LoadForAPI, process.Environ, file, &stop)
+	changes := limits.follow(ctx, cfg, files, file, &stop)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case next := <-changes:
-			check.take(next)
-			granter.Set(permitsOf(next))
-			file.taken(client.SetDestinations(destinationNames(next)...))
+			check.take(next.configured)
+			granter.Set(permitsOf(next.cfg))
+			next.taken <- client.SetDestinations(destinationNames(next.configured)...)
 		}
 	}
 	notify(log, daemon.SdNotifyStopping)
@@ -122,19 +127,32 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 	return newClient(rdb, cfg, check, traced, log)
 }
 
-// NewPermits grants permits by the destinations of cfg. Close it.
-func NewPermits(rdb redis.UniversalClient, cfg *config.Config, log *slog.Logger) *permits.Permits {
-	p := permits.New(permits.Options{Redis: rdb, Namespace: store.Namespace(cfg.RedisNamespace), Logger: log})
-	p.Set(permitsOf(cfg))
-	return p
-}
-
+// permitsOf are the destinations of cfg for calls that are not jobs, which count as jobs of the default priority.
 func permitsOf(cfg *config.Config) map[string]permits.Destination {
 	of := map[string]permits.Destination{}
 	for _, d := range cfg.Destinations {
-		of[d.Name] = permits.Destination{Breaker: breakerOptions(d), Judge: []breakerhttp.Option{
+		limits, _, _ := namedLimits(d.Limits) // checked with the configuration
+		p := permits.Destination{Name: d.Name, Breaker: breakerOptions(d), Leave: d.Reserve[jobs.PriorityHigh], Judge: []breakerhttp.Option{
 			breakerhttp.RateLimitedStatus(d.RateLimitedStatus...), breakerhttp.Hints(dialects(d.Hints)...),
 		}}
+		p.Breaker.MaxInFlight = d.Concurrency // as far as is known
+		for _, l := range limits {
+			p.Breaker.Limits = append(p.Breaker.Limits, l.NamedLimit)
+		}
+		p.Draws = func(r permits.Request) (draws []breaker.Draw, err error) {
+			job := &jobs.Job{Key: r.Key, Priority: jobs.PriorityDefault, Cost: max(1, r.Cost), Costs: r.Costs, Payload: r.Payload}
+			for _, l := range limits {
+				draw, unestimated, unkeyed := l.Draw(job)
+				if err := cmp.Or(unestimated, unkeyed); err != nil {
+					return nil, &permits.UnknownDrawError{Limit: l.Name, Unit: l.Unit, Err: err}
+				}
+				draws = append(draws, draw)
+			}
+			return draws, nil
+		}
+		for _, name := range append([]string{d.Name}, d.AlsoServes...) {
+			of[name] = p
+		}
 	}
 	return of
 }

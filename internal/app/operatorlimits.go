@@ -28,8 +28,9 @@ const operatorLimitsEvery = time.Second
 
 // change is a configuration to take up, and where to send what came of it.
 type change struct {
-	cfg   *config.Config
-	taken chan<- error
+	cfg        *config.Config // with the limits of operators
+	configured *config.Config // without
+	taken      chan<- error
 }
 
 // read reads them. While Redis is away those of before hold.
@@ -80,7 +81,7 @@ func (o *operatorLimits) follow(ctx context.Context, cfg *config.Config, files <
 		send := func(next *config.Config) error {
 			taken, all := make(chan error, 1), o.above(next)
 			select {
-			case out <- change{all, taken}:
+			case out <- change{all, next, taken}:
 			case <-ctx.Done():
 				return ctx.Err()
 			}

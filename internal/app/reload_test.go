@@ -1,11 +1,8 @@
 package app
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -218,53 +215,8 @@ func TestAPITakesUpChangesOfTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "d.yaml")
 	writeDestinations(t, file, 0, "destinations:\n  shop: {url: https://shop.example.com}\n")
 	environ := []string{"REDIS_URL=" + server.URL(), "LISTEN_ADDR=127.0.0.1:0", "DESTINATIONS_FILE=" + file}
-	cfg := load(t, environ...)
-	addr := make(chan string, 1)
-	log := slog.New(slog.NewJSONHandler(writerFunc(func(line []byte) (int, error) {
-		var said struct{ Msg, URL string }
-		if json.Unmarshal(line, &said) == nil && said.Msg == "api started" {
-			addr <- said.URL
-		}
-		return len(line), nil
-	}), nil))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- RunAPI(ctx, cfg, log, Process{Environ: environ}) }()
-	url := <-addr
-	call := func(method, path, body string) (int, string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = resp.Body.Close() }()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(text)
-	}
-	await := func(want int, path, body, text string) {
-		t.Helper()
-		method := http.MethodPost
-		if body == "" {
-			method = http.MethodGet
-		}
-		for deadline := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
-			status, got := call(method, path, body)
-			if status == want && strings.Contains(got, text) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %d %s, want %d with %q", path, status, got, want, text)
-			}
-		}
-	}
+	api := runTheAPI(t, environ...)
+	await := api.await
 	await(http.StatusUnprocessableEntity, "/v1/jobs", `{"destination":"blog","payload":{}}`, "known are shop")
 	writeDestinations(t, file, 1, "destinations:\n  blog: {url: 'https://{key}.example.com', key_pattern: '[a-z]+'}\n")
 	await(http.StatusCreated, "/v1/jobs", `{"destination":"blog","key":"a","payload":{}}`, `"id"`)
@@ -273,10 +225,6 @@ func TestAPITakesUpChangesOfTheFile(t *testing.T) {
 	await(http.StatusOK, "/readyz", "", `"config_warning":"the destinations file cannot be taken up`)
 	writeDestinations(t, file, 3, "destinations:\n  blog: {url: 'https://blog.example.com'}\n")
 	await(http.StatusCreated, "/v1/jobs", `{"destination":"blog","payload":{}}`, `"id"`)
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // What works for the settings before ends with them, and nothing else: callbacks of a destination that

@@ -12,23 +12,21 @@ import (
 // see [Config.RequireDestinations].
 func Load(environ []string) (*Config, []Warning, error) { return loadWith(environ, nil) }
 
-// LoadForAPI is Load for a process that calls no API: of the destinations file it takes what jobs are
-// checked by, and of variables not what authenticates calls. It needs none of the secrets and files of
-// destinations.
-func LoadForAPI(environ []string) (*Config, []Warning, error) {
-	return loadWith(environ, []string{"PRESET", "URL", "ALSO_SERVES", "KEY_PATTERN", "TIMEOUT", "RATE", "BURST", "KEY_RATE", "CIRCUIT_BREAKER_ENABLED"})
-}
+// LoadForAPI is Load for a process that calls no API: it takes what jobs are checked by, and what permits are
+// granted by, but not what authenticates calls. It needs none of the secrets and files of destinations.
+func LoadForAPI(environ []string) (*Config, []Warning, error) { return loadWith(environ, ofCalls) }
 
-// ofCalls are the settings, with their files, that only calls need.
-var ofCalls = regexp.MustCompile(`^((AUTH|OAUTH|SIGN|CALLBACK)_.*|(HEADERS|ANSWERS)(_FILE)?)$`)
+// ofCalls are the settings, with their files and variables, that only calls need.
+var ofCalls = regexp.MustCompile(`^((AUTH|OAUTH|SIGN|CALLBACK)_.*|(HEADERS|ANSWERS)(_FILE|_ENV)?)$`)
 
-func loadWith(environ, ofFile []string) (*Config, []Warning, error) {
+// loadWith is Load without the settings that match; nil: none.
+func loadWith(environ []string, without *regexp.Regexp) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
-	l.readFile(ofFile)
+	l.readFile(without)
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()
 	for name := range l.env.values {
-		if m := blockForm.FindStringSubmatch(name); ofFile != nil && m != nil && ofCalls.MatchString(m[2]) {
+		if m := blockForm.FindStringSubmatch(name); without != nil && m != nil && without.MatchString(m[2]) {
 			delete(l.env.values, name)
 		}
 	}

@@ -39,23 +39,22 @@ type place struct {
 // destinationsFile is what the settings of the file became: variables of blocks behind those that
 // variables number, or of the block that has the destination's name.
 type destinationsFile struct {
-	env    *environment
-	found  *findings
-	name   string   // without its folder
-	only   []string // settings that are taken; nil: all
-	limits []Limit
-	places map[string]place
-	blocks map[int]place // of the destinations that no variable numbers
+	env     *environment
+	found   *findings
+	name    string         // without its folder
+	without *regexp.Regexp // settings that are not taken; nil: all are
+	limits  []Limit
+	places  map[string]place
+	blocks  map[int]place // of the destinations that no variable numbers
 }
 
-// readFile adds what DESTINATIONS_FILE holds to the variables, which win over it; with only, these
-// settings of it.
-func (l *loader) readFile(only []string) {
+// readFile adds what DESTINATIONS_FILE holds to the variables, which win over it, without the settings that match.
+func (l *loader) readFile(without *regexp.Regexp) {
 	name := strings.TrimSpace(l.env.values[fileVariable])
 	if name == "" {
 		return
 	}
-	f := &destinationsFile{env: l.env, found: &l.found, name: filepath.Base(name), only: only, places: map[string]place{}, blocks: map[int]place{}}
+	f := &destinationsFile{env: l.env, found: &l.found, name: filepath.Base(name), without: without, places: map[string]place{}, blocks: map[int]place{}}
 	l.env.yaml, l.found.yaml = f, f
 	content, _, err := text.ReadFile(name, MaxDestinationsFile)
 	var large *text.TooLargeError
@@ -179,7 +178,7 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 			out = append(out, f.settings(value, at.path, prefix+key.Value+"_")...)
 		case form == "" || key.Value != strings.ToLower(key.Value):
 			f.unknown(key, at.path, append(blockSettings(), "token_file", "token_env"))
-		case f.only != nil && !slices.Contains(f.only, name):
+		case f.without != nil && f.without.MatchString(name):
 		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
 			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")
 		case v.typ == reflect.TypeFor[LimitUses]():

@@ -4,6 +4,7 @@
 package permits
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -28,13 +29,20 @@ const MaxLease = time.Hour
 // maxOpen bounds the destinations whose breakers are kept open here; further ones are refused until a restart.
 const maxOpen = 5000
 
+// ErrFull says that the breakers of too many destinations are open here.
+var ErrFull = fmt.Errorf("calls of more than %d destinations were asked for here: restart this process, or ask another one", maxOpen)
+
 // ErrNotFound says that there is no such permit: it was reported, its lease has ended, or it is another token's.
 var ErrNotFound = errors.New("there is no such permit: it was reported already, its lease has ended, or it is of another token")
 
 // Destination is what a destination's configuration says of calls.
 type Destination struct {
+	Name    string               // whose breaker it is; "": the one that is asked for
 	Breaker breaker.Options      // without Destination, Namespace, Instance and Logger
 	Judge   []breakerhttp.Option // how responses are read
+	Leave   int                  // per cent of limits, to more urgent jobs
+	// Draws is what a call takes of named limits; nil: its cost.
+	Draws func(Request) ([]breaker.Draw, error)
 }
 
 // Options configure Permits. Redis is required.
@@ -50,8 +58,17 @@ type Permits struct {
 
 	mu     sync.Mutex
 	of     map[string]Destination
-	open   map[string]*breaker.Breaker
+	open   map[string]opening
 	closed bool
+}
+
+// opening opens a destination's breaker once, and waits for that.
+type opening func() (*breaker.Breaker, error)
+
+func (o opening) close() {
+	if b, err := o(); err == nil {
+		_ = b.Close() // returns nil, within the client's timeouts
+	}
 }
 
 // New returns Permits without destinations, whose breakers have the default options until Set is called.
@@ -59,17 +76,18 @@ func New(o Options) *Permits {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Permits{o: o, open: map[string]*breaker.Breaker{}}
+	return &Permits{o: o, open: map[string]opening{}}
 }
 
-// Set takes the destinations' configuration from now on. Permits that were granted stay valid.
+// Set takes the destinations' configuration from now on. Permits that were granted stay valid, and calls that wait for
+// one go on under the new one.
 func (p *Permits) Set(of map[string]Destination) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name, b := range p.open {
+	for name, opened := range p.open {
 		if !reflect.DeepEqual(p.of[name].Breaker, of[name].Breaker) {
 			delete(p.open, name)
-			go func() { _ = b.Close() }() // returns nil, within the client's timeouts
+			go opened.close()
 		}
 	}
 	p.of = of
@@ -78,43 +96,52 @@ func (p *Permits) Set(of map[string]Destination) {
 // Close closes the breakers.
 func (p *Permits) Close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for _, b := range p.open {
-		_ = b.Close() // returns nil
+	opened := p.open
+	p.open, p.closed = nil, true
+	p.mu.Unlock()
+	for _, one := range opened {
+		one.close()
 	}
-	clear(p.open)
 }
 
-// breaker returns the breaker of a destination, and how its responses are read.
-func (p *Permits) breaker(ctx context.Context, destination string) (*breaker.Breaker, []breakerhttp.Option, error) {
+// breaker returns the breaker of a destination, and its configuration.
+func (p *Permits) breaker(destination string) (*breaker.Breaker, Destination, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	d := p.of[destination]
-	if b, ok := p.open[destination]; ok {
-		return b, d.Judge, nil
+	destination = cmp.Or(d.Name, destination)
+	open, ok := p.open[destination]
+	switch {
+	case ok:
+	case p.closed:
+		p.mu.Unlock()
+		return nil, d, fmt.Errorf("permits: %w", breaker.ErrClosed)
+	case len(p.open) >= maxOpen:
+		p.mu.Unlock()
+		return nil, d, ErrFull
+	default:
+		o := d.Breaker
+		o.Destination, o.Namespace, o.Logger, o.Remote = destination, string(p.o.Namespace), p.o.Logger, true
+		o.Instance = breaker.InstanceName("api")
+		open = sync.OnceValues(func() (*breaker.Breaker, error) { return breaker.New(context.Background(), p.o.Redis, o) })
+		p.open[destination] = open
 	}
-	if p.closed || len(p.open) >= maxOpen {
-		return nil, nil, fmt.Errorf("permits: %w", breaker.ErrClosed)
-	}
-	o := d.Breaker
-	o.Destination, o.Namespace, o.Logger = destination, string(p.o.Namespace), p.o.Logger
-	o.Instance = breaker.InstanceName("api")
-	b, err := breaker.New(ctx, p.o.Redis, o)
+	p.mu.Unlock()
+	b, err := open()
 	if err != nil {
-		return nil, nil, fmt.Errorf("permits: %w", err)
+		return nil, d, fmt.Errorf("permits: %w", err)
 	}
-	p.open[destination] = b
-	return b, d.Judge, nil
+	return b, d, nil
 }
 
 // Request asks for a permit. Its fields are valid: the API has checked them.
 type Request struct {
 	Destination, Key string
-	Cost             int           // 0 is 1
-	Lease            time.Duration // 0 is the destination's
-	Wait             time.Duration // for how long to wait for it; 0: not at all
-	Owner            string        // the caller's token
+	Cost             int             // 0 is 1
+	Costs            map[string]int  // of named limits, by their units
+	Payload          json.RawMessage // of the call, for estimates and keys of named limits; it may be nil
+	Lease            time.Duration   // 0 is the destination's
+	Wait             time.Duration   // for how long to wait for it; 0: not at all
+	Owner            string          // the caller's token
 }
 
 // Granted is a permit.
@@ -123,6 +150,18 @@ type Granted struct {
 	Until time.Time // when its lease ends
 	Probe bool      // it tests whether the API has recovered
 }
+
+// UnknownDrawError says that a request does not say what its call takes of a named limit.
+type UnknownDrawError struct {
+	Limit, Unit string
+	Err         error
+}
+
+func (e *UnknownDrawError) Error() string {
+	return fmt.Sprintf("it is not known what the call takes of limit %s: %s; give the payload, or costs by unit", e.Limit, e.Err)
+}
+
+func (e *UnknownDrawError) Unwrap() error { return e.Err }
 
 // kept is a permit in Redis.
 type kept struct {
@@ -133,24 +172,11 @@ type kept struct {
 
 // Grant acquires a permit. A refusal is a *breaker.OpenError, a cost that is never granted a *breaker.CostError.
 func (p *Permits) Grant(ctx context.Context, r Request) (Granted, error) {
-	b, _, err := p.breaker(ctx, r.Destination)
+	permit, d, err := p.acquire(ctx, r)
 	if err != nil {
 		return Granted{}, err
 	}
-	of := b.Key(r.Key).Cost(r.Cost).Lease(r.Lease)
-	var permit breaker.Permit
-	if r.Wait > 0 {
-		permit, err = of.Wait(ctx, r.Wait)
-	} else {
-		permit, err = of.Allow(ctx)
-	}
-	if err != nil {
-		return Granted{}, err //nolint:wrapcheck // it says which breaker refuses, and why
-	}
-	lease := r.Lease
-	if lease == 0 {
-		lease = p.lease(r.Destination)
-	}
+	lease := cmp.Or(r.Lease, d.Breaker.ProbeTimeout, breaker.DefaultProbeTimeout)
 	g := Granted{ID: rand.Text(), Until: permit.Until(), Probe: permit.Probe()}
 	if g.Until.IsZero() {
 		g.Until = time.Now().Add(lease)
@@ -162,13 +188,28 @@ func (p *Permits) Grant(ctx context.Context, r Request) (Granted, error) {
 	return g, nil
 }
 
-func (p *Permits) lease(destination string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d := p.of[destination].Breaker.ProbeTimeout; d > 0 {
-		return d
+// acquire acquires a permit, by the configuration that holds when it is granted.
+func (p *Permits) acquire(ctx context.Context, r Request) (breaker.Permit, Destination, error) {
+	for end := time.Now().Add(r.Wait); ; {
+		b, d, err := p.breaker(r.Destination)
+		if err != nil {
+			return breaker.Permit{}, d, err
+		}
+		var draws []breaker.Draw
+		if d.Draws != nil {
+			if draws, err = d.Draws(r); err != nil {
+				return breaker.Permit{}, d, err
+			}
+		}
+		wait := time.Duration(-1) // not at all
+		if r.Wait > 0 {
+			wait = max(1, time.Until(end))
+		}
+		permit, err := b.Key(r.Key).Cost(r.Cost).Draws(draws...).Lease(r.Lease).Leave(d.Leave).Wait(ctx, wait)
+		if !errors.Is(err, breaker.ErrClosed) { // else Set has replaced it
+			return permit, d, err //nolint:wrapcheck // it says which breaker refuses, and why
+		}
 	}
-	return breaker.DefaultProbeTimeout
 }
 
 func (p *Permits) key(id string) string { return p.o.Namespace.Key("permit:" + id) }
@@ -195,7 +236,8 @@ type Report struct {
 	Headers http.Header
 	Outcome string // success, limited, failure, unauthorized, neutral or unused
 	Retry   time.Duration
-	Cost    int // that the call really had; 0: as granted
+	Cost    int            // that the call really had; 0: as granted
+	Costs   map[string]int // the same of named limits, by their units
 	Owner   string
 }
 
@@ -225,7 +267,7 @@ func (p *Permits) Report(ctx context.Context, id string, r Report) error {
 	if k.Owner != r.Owner {
 		return ErrNotFound
 	}
-	b, judge, err := p.breaker(ctx, k.Destination)
+	b, d, err := p.breaker(k.Destination)
 	if err != nil {
 		return err
 	}
@@ -244,7 +286,7 @@ func (p *Permits) Report(ctx context.Context, id string, r Report) error {
 	if r.Outcome == Unused {
 		err = permit.Release(ctx)
 	} else {
-		_, err = permit.Report(ctx, r.outcome(judge))
+		_, err = permit.Report(ctx, r.outcome(d))
 	}
 	if err != nil {
 		p.o.Logger.WarnContext(ctx, "the report of a permit has not reached Redis yet; it is repeated", "destination", k.Destination, "error", err)
@@ -252,10 +294,10 @@ func (p *Permits) Report(ctx context.Context, id string, r Report) error {
 	return nil
 }
 
-func (r *Report) outcome(judge []breakerhttp.Option) (o breaker.Outcome) {
+func (r *Report) outcome(d Destination) (o breaker.Outcome) {
 	switch {
 	case r.Status != 0:
-		o = breakerhttp.Judge(&http.Response{StatusCode: r.Status, Header: r.Headers}, time.Now(), judge...)
+		o = breakerhttp.Judge(&http.Response{StatusCode: r.Status, Header: r.Headers}, time.Now(), d.Judge...)
 	case r.Outcome == Success:
 		o = breaker.Success()
 	case r.Outcome == Limited:
@@ -270,5 +312,13 @@ func (r *Report) outcome(judge []breakerhttp.Option) (o breaker.Outcome) {
 	if r.Cost > 0 {
 		o = o.WithCost(r.Cost)
 	}
-	return o
+	var draws []breaker.Draw
+	for _, l := range d.Breaker.Limits {
+		cost := r.Cost
+		if l.Unit != "" {
+			cost = r.Costs[l.Unit]
+		}
+		draws = append(draws, breaker.Draw{Limit: l.Name, Cost: cost}) // 0: as granted
+	}
+	return o.WithDraws(draws...)
 }
