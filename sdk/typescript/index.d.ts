@@ -105,16 +105,19 @@ export class Tidegate {
    *     await using permit = await client.permit('shop', { key: 'alice', wait: 30 })
    *     await permit.response(await fetch(url))
    */
-  permit(destination: string, options?: { key?: string; cost?: number; wait?: number; lease?: number }): Promise<Permit>
+  permit(destination: string, options?: { key?: string; cost?: number; wait?: number; lease?: number; costs?: Record<string, number>; payload?: unknown }): Promise<Permit>
 }
 
 export class Permit {
   readonly id: string
   readonly granted: Record<string, unknown>
-  /** Only the first report counts. fields: retry_after ("30s"), cost, error. */
-  report(outcome: Outcome, fields?: { retry_after?: string; cost?: number; error?: string }): Promise<void>
+  /**
+   * Only the first report counts. fields: retry_after ("30s"), cost and costs that it really had, error. False: the
+   * permit had ended before, by its lease or an earlier report.
+   */
+  report(outcome: Outcome, fields?: { retry_after?: string; cost?: number; costs?: Record<string, number>; error?: string }): Promise<boolean>
   /** Reports the API's response: Tidegate reads its status, and limits from its headers. */
-  response(response: Response, fields?: { cost?: number }): Promise<void>
+  response(response: Response, fields?: { cost?: number; costs?: Record<string, number> }): Promise<boolean>
   [Symbol.asyncDispose](): Promise<void>
 }
 

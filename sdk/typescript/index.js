@@ -104,8 +104,8 @@ export class Tidegate {
     return this.#json('POST', '/v1/jobs/cancel', { batch: name, ...(reason && { reason }) })
   }
 
-  async permit(destination, { key, cost = 1, wait = 0, lease } = {}) {
-    const body = { destination, cost, ...(key && { key }), ...(lease && { lease: `${lease}s` }) }
+  async permit(destination, { key, cost = 1, wait = 0, lease, ...fields } = {}) {
+    const body = { ...fields, destination, cost, ...(key && { key }), ...(lease && { lease: `${lease}s` }) }
     const deadline = Date.now() / 1000 + wait
     for (;;) {
       const left = deadline - Date.now() / 1000
@@ -125,10 +125,15 @@ export class Tidegate {
 
   async #wait(path, timeout, ended) {
     const deadline = Date.now() / 1000 + timeout
-    for (;;) {
-      const left = Math.max(0, Math.min(deadline - Date.now() / 1000, LONGEST_WAIT))
+    for (let pause = 0.1; ; ) {
+      const began = Date.now() / 1000
+      const left = Math.max(0, Math.min(deadline - began, LONGEST_WAIT))
       const answer = await this.#json('GET', `${path}?wait=${left.toFixed(3)}s`, undefined, {}, { patience: left })
-      if (ended(answer) || Date.now() / 1000 >= deadline) return answer
+      const now = Date.now() / 1000
+      if (ended(answer) || now >= deadline) return answer
+      if (now - began >= left / 2) continue
+      await sleep(Math.min(pause, deadline - now)) // an early answer, such as of an instance that stops
+      pause = Math.min(2 * pause, 5)
     }
   }
 
@@ -148,14 +153,15 @@ export class Tidegate {
       let response
       try {
         // A stream may last; its first byte may not.
-        const signal = streams ? undefined : AbortSignal.timeout(1000 * (this.#timeout + patience))
-        response = await fetch(this.#base + path, { method, headers: all, body: data, signal })
+        const signal = streams ? undefined : AbortSignal.timeout(Math.ceil(1000 * (this.#timeout + patience)))
+        response = await fetch(this.#base + path, { method, headers: all, body: data, signal, redirect: 'manual' })
       } catch (e) {
         if (last) throw e
       }
       if (response?.ok) return response
       if (response) {
-        const problem = await response.json().catch(() => ({}))
+        const moved = response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400)
+        const problem = moved ? { detail: "redirects are not followed: give baseURL the API's own address" } : await response.json().catch(() => ({}))
         const retryAfter = Number(response.headers.get('retry-after') ?? NaN)
         const error = new TidegateError(response.status, problem ?? {}, retryAfter >= 0 ? retryAfter : undefined)
         if (last || !REPEATED.has(response.status) || (refusable && response.status === 429)) throw error
@@ -177,18 +183,24 @@ export class Permit {
   }
 
   async report(outcome, fields = {}) {
-    await this.#send({ outcome, ...fields })
+    return this.#send({ outcome, ...fields })
   }
 
   async response(response, fields = {}) {
     const told = [...response.headers].filter(([name]) => TELLING.test(name))
-    await this.#send({ status: response.status, headers: Object.fromEntries(told), ...fields })
+    return this.#send({ status: response.status, headers: Object.fromEntries(told), ...fields })
   }
 
   async #send(report) {
-    if (this.#reported) return
+    if (this.#reported) return false
     this.#reported = true
-    await this.#report(report)
+    try {
+      await this.#report(report)
+      return true
+    } catch (e) {
+      if (e.status !== 404) throw e
+      return false
+    }
   }
 
   // Without a report the call may have been made or not: that teaches nothing.

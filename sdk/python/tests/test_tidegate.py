@@ -5,8 +5,10 @@ import hashlib
 import hmac
 import json
 import os
+import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tidegate import PermitRefused, Tidegate, TidegateError, verify_callback
 
@@ -68,6 +70,50 @@ class Permits(unittest.TestCase):
         with self.assertRaises(KeyError):
             with self.client.permit("uploads", key="py2"):
                 raise KeyError("x")
+
+
+    def test_a_report_that_comes_too_late_is_no_error_of_the_call(self):
+        with self.client.permit("uploads", key="py3", lease=60) as permit:
+            self.assertTrue(permit.response(200, cost=1))
+        late = self.client.permit("uploads", key="py3")
+        late.id = permit.id
+        self.assertFalse(late.report("success"))
+
+
+class Strange(unittest.TestCase):
+    """Against a server that redirects, or answers waits at once."""
+
+    def test_redirects_are_not_followed_and_early_answers_not_repeated_at_once(self):
+        asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path.split("?")[0])
+                if "moved" in self.path:
+                    self.send_response(307)
+                    self.send_header("Location", "/elsewhere")
+                    self.end_headers()
+                    return
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"status": "pending"}')
+
+            def log_message(self, *_):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            client = Tidegate(f"http://127.0.0.1:{server.server_port}", token="tg_secret")
+            with self.assertRaises(TidegateError) as moved:
+                client.get("moved")
+            self.assertEqual((moved.exception.status, asked), (307, ["/v1/jobs/moved"]))
+            self.assertIn("base_url", str(moved.exception))
+            self.assertEqual(client.wait("early", timeout=1)["status"], "pending")
+            self.assertLess(len(asked), 8)
+        finally:
+            server.shutdown()
+            server.server_close()
 
 
 class Callbacks(unittest.TestCase):

@@ -23,7 +23,7 @@ import uuid
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 __all__ = ["Tidegate", "Permit", "TidegateError", "PermitRefused", "verify_callback"]
 
@@ -33,6 +33,16 @@ ENDED = frozenset({"completed", "failed", "cancelled", "expired"})
 _AT_ONCE = 1000  # jobs of one request of enqueue_many
 _LONGEST_WAIT = 30.0  # seconds of one request that waits
 _REPEATED = frozenset({429, 502, 503, 504})
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Makes a redirect an error: another host would get the token."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = build_opener(_NoRedirects)
 
 
 class TidegateError(Exception):
@@ -133,9 +143,9 @@ class Tidegate:
 
     # Permits
 
-    def permit(self, destination: str, *, key: str = "", cost: int = 1, wait: float = 0, lease: Optional[float] = None) -> "Permit":
+    def permit(self, destination: str, *, key: str = "", cost: int = 1, wait: float = 0, lease: Optional[float] = None, **fields: Any) -> "Permit":
         """Returns the permit of one call that is no job, or raises PermitRefused. With wait (seconds) it queues
-        for it. Use it as a context manager:
+        for it. fields are those of the HTTP API for named limits: costs, payload. Use it as a context manager:
 
             with client.permit("shop", key="alice", wait=30) as permit:
                 response = session.get(url)
@@ -143,7 +153,7 @@ class Tidegate:
 
         An exception in the block reports a failure; a block without a report a success. A permit that is not
         reported ends with its lease (seconds)."""
-        body: Json = {"destination": destination, "cost": cost}
+        body: Json = {"destination": destination, "cost": cost, **fields}
         if key:
             body["key"] = key
         if lease is not None:
@@ -166,12 +176,17 @@ class Tidegate:
     # HTTP
 
     def _wait(self, path: str, timeout: float, ended: Any) -> Json:
-        deadline = time.monotonic() + timeout
+        deadline, pause = time.monotonic() + timeout, 0.1
         while True:
-            left = max(0.0, min(deadline - time.monotonic(), _LONGEST_WAIT))
+            began = time.monotonic()
+            left = max(0.0, min(deadline - began, _LONGEST_WAIT))
             answer = self._json("GET", path + "?" + urlencode({"wait": f"{left:.3f}s"}), patience=left)
-            if ended(answer) or time.monotonic() >= deadline:
+            now = time.monotonic()
+            if ended(answer) or now >= deadline:
                 return answer
+            if now - began < left / 2:  # an early answer, such as of an instance that stops
+                time.sleep(min(pause, deadline - now))
+                pause = min(2 * pause, 5.0)
 
     def _json(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None, **how: Any) -> Any:
         with self._open(method, path, body, headers, **how) as response:
@@ -189,10 +204,11 @@ class Tidegate:
             last = tried == self._retries
             pause = min(10.0, 0.2 * 2**tried) * (0.5 + random.random() / 2)
             try:
-                return urlopen(Request(self._base + path, data, all_headers, method=method), timeout=self._timeout + patience)
+                return _OPENER.open(Request(self._base + path, data, all_headers, method=method), timeout=self._timeout + patience)
             except HTTPError as e:
                 with e:
-                    error = TidegateError(e.code, _problem(e), _seconds(e.headers.get("Retry-After")))
+                    moved = {"detail": "redirects are not followed: give base_url the API's own address"}
+                    error = TidegateError(e.code, moved if 300 <= e.code < 400 else _problem(e), _seconds(e.headers.get("Retry-After")))
                 if last or e.code not in repeated:
                     raise error from None
                 pause = max(pause, min(error.retry_after or 0.0, 30.0))
@@ -211,19 +227,28 @@ class Permit:
         self.id: str = granted["id"]
         self.granted = granted
 
-    def report(self, outcome: str, **fields: Any) -> None:
+    def report(self, outcome: str, **fields: Any) -> bool:
         """outcome is success, limited, failure, unauthorized, neutral, or unused if no call was made. fields:
-        retry_after ("30s") of a limit, cost that it really had, error."""
-        if not self._reported:
-            self._reported = True
-            self._client._json("POST", f"/v1/permits/{_part(self.id)}/report", {"outcome": outcome, **fields})
+        retry_after ("30s") of a limit, cost and costs that it really had, error. Returns False if the permit had
+        ended before, by its lease or an earlier report."""
+        return self._send({"outcome": outcome, **fields})
 
-    def response(self, status: int, headers: Optional[Mapping[str, str]] = None) -> None:
-        """Reports the API's response: Tidegate reads its status, and limits from its headers."""
-        if not self._reported:
-            self._reported = True
-            names = {str(k): str(v) for k, v in (headers or {}).items() if _tells(str(k))}
-            self._client._json("POST", f"/v1/permits/{_part(self.id)}/report", {"status": status, "headers": names})
+    def response(self, status: int, headers: Optional[Mapping[str, str]] = None, **fields: Any) -> bool:
+        """Reports the API's response, as report does: Tidegate reads its status, and limits from its headers."""
+        names = {str(k): str(v) for k, v in (headers or {}).items() if _tells(str(k))}
+        return self._send({"status": status, "headers": names, **fields})
+
+    def _send(self, report: Json) -> bool:
+        if self._reported:
+            return False
+        self._reported = True
+        try:
+            self._client._json("POST", f"/v1/permits/{_part(self.id)}/report", report)
+        except TidegateError as e:
+            if e.status != 404:
+                raise
+            return False
+        return True
 
     def __enter__(self) -> "Permit":
         return self

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { createHmac } from 'node:crypto'
+import { createServer } from 'node:http'
 import test from 'node:test'
 
 import { PermitRefused, Tidegate, TidegateError, verifyCallback } from '../index.js'
@@ -57,6 +58,28 @@ test('permits: a limited response stops the next caller', async () => {
     assert.equal(e.reason, 'breaker_open')
     return true
   })
+})
+
+test('redirects are not followed, and early answers not repeated at once', async () => {
+  const asked = []
+  const server = createServer((request, response) => {
+    asked.push(request.url.split('?')[0])
+    if (request.url.includes('moved')) response.writeHead(307, { location: '/elsewhere' }).end()
+    else if (request.method === 'POST' && request.url === '/v1/permits') response.end('{"id":"late"}')
+    else if (request.method === 'POST') response.writeHead(404).end('{"detail":"there is no such permit"}')
+    else response.end('{"status":"pending"}')
+  })
+  await new Promise((done) => server.listen(0, '127.0.0.1', done))
+  try {
+    const strange = new Tidegate({ baseURL: `http://127.0.0.1:${server.address().port}`, token: 'tg_secret' })
+    await assert.rejects(strange.get('moved'), (e) => e.status === 307 && /baseURL/.test(e.message))
+    assert.deepEqual(asked, ['/v1/jobs/moved'])
+    assert.equal((await strange.wait('early', { timeout: 1 })).status, 'pending')
+    assert.ok(asked.length < 8, asked)
+    assert.equal(await (await strange.permit('uploads')).report('success'), false)
+  } finally {
+    server.close()
+  }
 })
 
 test('signatures of callbacks', async () => {
