@@ -105,7 +105,7 @@ func namedRules() []rule {
 		}},
 		{"what stays as it was before a window's end is not given back after it", limitedBy("hourly 100/1h@UTC", "pace 100/1s:100"), []row{
 			{59 * minute, drawing(try("a"), drawn("hourly", "", 60)), "named"},
-			{61 * minute, forDraws("a", drawn("hourly", "", 60), drawn("pace", "", 5)), "named"},
+			{61 * minute, forDraws("a", "", drawn("hourly", "", 60), drawn("pace", "", 5)), "named"},
 			{61 * minute, drawing(try("b"), drawn("hourly", "", 100)), "named"},
 			{61 * minute, release("a"), "CLOSED"},
 			{61 * minute, try("x"), "D CLOSED rate 100/1h@UTC hourly for 58m59.877s"},

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/permits"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -73,7 +75,8 @@ func newHouse(t *testing.T, more map[string]access.Bounds) *house {
 		if err != nil {
 			t.Fatal(err)
 		}
-		granter := NewPermits(rdb, cfg, silent)
+		granter := permits.New(permits.Options{Redis: rdb, Logger: silent, Namespace: store.DefaultNamespace})
+		granter.Set(permitsOf(cfg))
 		t.Cleanup(granter.Close)
 		served, err := APIHandler(t.Context(), APIOptions{
 			Redis: rdb, Client: h.client, Tokens: known, Permits: granter, Logger: silent,
