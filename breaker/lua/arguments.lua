@@ -34,7 +34,7 @@
 --  12  hash: its calls in flight that are not metered, instance -> "sequence count"
 --  13  stamp: changes with :version, :capacity and :origin. Instances read it once a second,
 --      those of many destinations by one command
---  14  sorted set: instances that wait for a slot of a full cap, by when they last asked
+--  14  sorted set: instances that wait for a slot of a full cap, with the per cent they leave, by when they last asked
 --  15… of a key: hash, transitions, incidents, metered calls, other calls, waiting instances,
 --      declared limits
 --  and at the end four of each named limit, in the slot of {limit:NAME}, see limits.lua

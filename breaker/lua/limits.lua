@@ -2,7 +2,7 @@
 --   hash: what is used of it, see rate.lua
 --   sorted set: its calls in flight, by the end of their lease, see metering.lua
 --   sorted set: values of its key, by when one was last asked for, ms
---   hash: instances that wait for a slot, id -> when they first and last asked, ms
+--   hash: instances that wait for a slot, id -> when they first and last asked, ms, and per cent they leave
 -- named.limits has a line for each: "name;key;cap;cost;have;at;windows;bounds". cost is what the call takes of it, 0 is
 -- nothing (any more), and have what its permit has taken already, at an instant, µs; cap is how many calls may be in
 -- flight, 0 is any number.
@@ -29,7 +29,7 @@ function named_limits.read()
 end
 
 -- turn reports whether a free slot is the instance's: those that have waited longer come first, as the one whose call
--- has just ended would always be the first to ask.
+-- has just ended would always be the first to ask, but those that leave more to others do not.
 function named_limits.turn(l, free)
   local own, before = nil, 0
   local flat = redis.call('HGETALL', l.waiting_key)
@@ -39,10 +39,10 @@ function named_limits.turn(l, free)
     end
   end
   for i = 1, #flat, 2 do
-    local first, last = string.match(flat[i + 1], '^(%d+) (%d+)$')
+    local first, last, leaves = string.match(flat[i + 1], '^(%d+) (%d+) ?(%d*)$')
     if number(last) < now - named_limits.WAITS_FOR then
       redis.call('HDEL', l.waiting_key, flat[i])
-    elseif flat[i] ~= INSTANCE and number(first) < (own or now) then
+    elseif flat[i] ~= INSTANCE and number(first) < (own or now) and number(leaves) <= number(named.leave) then
       before = before + 1
     end
   end
@@ -53,7 +53,7 @@ function named_limits.turn(l, free)
     return true
   end
   prepare()
-  redis.call('HSET', l.waiting_key, INSTANCE, int(math.floor(own or now)) .. ' ' .. int(math.floor(now)))
+  redis.call('HSET', l.waiting_key, INSTANCE, int(math.floor(own or now)) .. ' ' .. int(math.floor(now)) .. ' ' .. given('leave'))
   redis.call('PEXPIRE', l.waiting_key, int(WAITS_FOR))
   return false
 end
@@ -61,7 +61,7 @@ end
 -- full returns what a refusal adds if the calls in flight of a limit leave no room for a further one.
 function named_limits.full(all, token)
   for _, l in ipairs(all) do
-    if l.cap > 0 and l.cost > 0 and not redis.call('ZSCORE', l.inflight_key, token) and not named_limits.turn(l, l.cap - in_flight(l)) then
+    if l.cap > 0 and l.cost > 0 and not redis.call('ZSCORE', l.inflight_key, token) and not named_limits.turn(l, l.cap - reserved(l.cap) - in_flight(l)) then
       return 'concurrency ' .. named_limits.ASK_AGAIN .. ' - limit=' .. l.label
     end
   end

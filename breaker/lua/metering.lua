@@ -64,14 +64,16 @@ local function full(b)
   in_flight(b, true)
   if INSTANCE ~= '' then
     prepare()
-    redis.call('ZADD', b.waiting_key, int(math.floor(now)), INSTANCE)
+    local leaves = reserved(most) > 0 and ' ' .. named.leave or ''
+    redis.call('ZADD', b.waiting_key, int(math.floor(now)), INSTANCE .. leaves)
     redis.call('PEXPIRE', b.waiting_key, int(WAITS_FOR))
   end
   return true
 end
 
 -- end_call removes a metered call, and wakes as many waiting instances as there are slots, the
--- one first that asked first: the caller's by b.woken. It returns whether the call was metered.
+-- one first that asked first, unless what is left is reserved: the caller's by b.woken. It returns whether
+-- the call was metered.
 local function end_call(b, token)
   if redis.call('ZREM', b.inflight_key, token) == 0 then
     return false
@@ -80,13 +82,22 @@ local function end_call(b, token)
     redis.call('ZREMRANGEBYSCORE', b.waiting_key, '-inf', int(math.floor(now - WAITS_FOR)))
     local most = cap(b)
     local slots = most > 0 and most - in_flight(b) or redis.call('ZCARD', b.waiting_key)
-    local others = {}
-    for _, id in ipairs(slots > 0 and redis.call('ZRANGE', b.waiting_key, '0', int(slots - 1)) or {}) do
-      redis.call('ZREM', b.waiting_key, id)
-      if id == INSTANCE then
-        b.woken = true
+    local others, at = {}, 0
+    while slots > 0 and at < 1000 do
+      local one = redis.call('ZRANGE', b.waiting_key, int(at), int(at))[1]
+      local id, leaves = string.match(one or '', '^(%S+) ?(%S*)$')
+      if not id then
+        break
+      elseif slots <= reserved(most, leaves) then
+        at = at + 1
       else
-        others[#others + 1] = id
+        slots = slots - 1
+        redis.call('ZREM', b.waiting_key, one)
+        if id == INSTANCE then
+          b.woken = true
+        else
+          others[#others + 1] = id
+        end
       end
     end
     if #others > 0 then
