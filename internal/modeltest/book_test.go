@@ -256,6 +256,9 @@ func (b *book) read(got *jobs.Job) {
 	j.reopened = false
 	j.disturbed = j.disturbed || got.Status != jobs.Pending || got.RescheduleCount > 0
 	j.last, j.notBefore = got, got.AvailableAt
+	if store.Reason(got.ReasonCode).Code() == store.ReasonHeld { // its key may open earlier
+		j.notBefore = time.Time{}
+	}
 }
 
 // ended reports whether the job has been read in a final status that still holds.

@@ -70,7 +70,10 @@ func (w *world) fetch(t *rapid.T) {
 	p := w.someProcess(t)
 	g := engine.Grant{Max: oneOf(t, "at most", 0, 0, 1, 2), Opened: oneOf(t, "opened", false, false, true)}
 	lose := oneIn(t, 8, "reply lost")
+	p.gate.scarce.Store(oneIn(t, 3, "scarce"))
+	p.gate.refuses.Store(oneOf(t, "refused key", append([]string{"", ""}, keys...)...))
 	got := w.fetchBy(p, g, lose)
+	p.gate.refuses.Store("")
 	t.Logf("%s fetched %v, reply lost: %t", p, got, lose)
 }
 

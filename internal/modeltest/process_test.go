@@ -65,7 +65,7 @@ func (w *world) newProcess(queue string, concurrency int) *process {
 	p.engine = engine.New(p.wire, engine.Options{
 		Queues: []string{queue}, Concurrency: concurrency, Worker: p.name, Gate: p.gate,
 		Retention: retention, RetentionFailed: retentionFailed, MaxCrashes: maxCrashes,
-		RecoverSpread: spread,
+		RecoverSpread: spread, Scarce: p.gate.scarce.Load,
 	})
 	p.worker = engine.NewWorker(p.wire, engine.WorkerOptions{}, p.engine)
 	return p
@@ -81,7 +81,9 @@ func (p *process) end() {
 // gate lets a process look for jobs once whenever the test says so.
 type gate struct {
 	look    chan engine.Grant
-	waiting atomic.Bool // somebody waits
+	waiting atomic.Bool  // somebody waits
+	scarce  atomic.Bool  // keys take turns
+	refuses atomic.Value // string: the key whose breaker refuses, "" for none
 }
 
 func (g *gate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (engine.Grant, error) {
@@ -95,7 +97,10 @@ func (g *gate) Wait(ctx context.Context, _ func(context.Context) (int, error)) (
 	}
 }
 
-func (*gate) Admit(_ context.Context, _, _ string, _ int, _ string, permit any) engine.Admission {
+func (g *gate) Admit(_ context.Context, _, key string, _ int, _ string, permit any) engine.Admission {
+	if key != "" && key == g.refuses.Load() {
+		return engine.Admission{Verdict: engine.KeyRefused, Until: time.Now().Add(time.Second)}
+	}
 	return engine.Admission{Permit: permit}
 }
 func (*gate) Flowing() bool                        { return false }
