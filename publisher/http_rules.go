@@ -47,6 +47,8 @@ type Decision struct {
 	Then Then
 	// Wait of ThenLimited and ThenReschedule; 0: the headers say it, else it is unknown.
 	Wait time.Duration
+	// Extend of ThenReschedule is how much later the job expires.
+	Extend time.Duration
 	// Scope of ThenLimited and ThenUnauthorized; ScopeUnknown: headers and credentials say it.
 	Scope jobs.Scope
 	// By names the rule and its reason, such as "rule 2: secondary limit". It is shown with
@@ -84,7 +86,8 @@ const (
 const OutcomeHeader = "Tidegate-Outcome"
 
 // announced returns the decision of the API itself, if it is trusted with one: a token with
-// parameters (RFC 9651) such as "limited; after=60; scope=key"; after may also be a text such as "1m30s".
+// parameters (RFC 9651) such as "limited; after=60; scope=key" or "reschedule; after=60; extend=120"; a time may also be
+// a text such as "1m30s".
 // What is not valid is ignored.
 func (h *HTTP) announced(header http.Header, received time.Time) (d Decision, ok bool) {
 	if !h.o.TrustOutcome || header[OutcomeHeader] == nil {
@@ -96,15 +99,18 @@ func (h *HTTP) announced(header http.Header, received time.Time) (d Decision, ok
 	if err != nil || !isToken || !slices.Contains(outcomes, Then(then)) {
 		return Decision{}, false
 	}
-	d = Decision{Then: Then(then), By: OutcomeHeader}
-	switch after, _ := item.Params.Get("after"); after := after.(type) {
-	case int64:
-		d.Wait = seconds(float64(after))
-	case float64:
-		d.Wait = seconds(after)
-	case string:
-		d.Wait, _ = hint.Read(after, hint.Answer{Header: header, Received: received}.At())
+	length := func(parameter string) (d time.Duration) {
+		switch given, _ := item.Params.Get(parameter); given := given.(type) {
+		case int64:
+			d = seconds(float64(given))
+		case float64:
+			d = seconds(given)
+		case string:
+			d, _ = hint.Read(given, hint.Answer{Header: header, Received: received}.At())
+		}
+		return d
 	}
+	d = Decision{Then: Then(then), By: OutcomeHeader, Wait: length("after"), Extend: length("extend")}
 	switch scope, _ := item.Params.Get("scope"); scope {
 	case httpsfv.Token("key"):
 		d.Scope = jobs.ScopeUser
@@ -151,7 +157,7 @@ func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints 
 	case ThenLimited:
 		return &jobs.RateLimitedError{RetryAfter: cmp.Or(d.Wait, hints.wait), Scope: cmp.Or(d.Scope, hints.scope), Err: errors.New(by)}
 	case ThenReschedule:
-		return &decidedError{by, jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause))}
+		return &decidedError{by, jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend))}
 	case ThenUnauthorized:
 		scope, _ := h.credentials(job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}

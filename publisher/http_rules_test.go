@@ -76,6 +76,11 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 	if got := attempted(t, publisher.HTTPOptions{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=90"); got.WaitsText != "rescheduled by Tidegate-Outcome" {
 		t.Errorf("waits for %q", got.WaitsText)
 	}
+	for header, want := range map[string]time.Duration{"; extend=120": 2 * time.Minute, `; extend="1h"`: time.Hour, "; extend=-5": 0, "; extend": 0} {
+		if got := attempted(t, publisher.HTTPOptions{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=60"+header); got.Extend != want {
+			t.Errorf("%s: expires %s later, want %s", header, got.Extend, want)
+		}
+	}
 }
 
 // Rules see 256 KiB of a body, of which as much is stored as without them.
