@@ -64,6 +64,10 @@ func (h *Hub) notify(events []Event) {
 	}
 }
 
+// pace is the shortest time between two reads of the same queues, and waitedPace while there are waiters:
+// callers wait that much longer for a response.
+const pace, waitedPace = 20 * time.Millisecond, 3 * time.Millisecond
+
 // pace is the shortest time between two reads.
 func (h *Hub) pace() time.Duration {
 	h.mu.Lock()

@@ -158,14 +158,14 @@ func (h *Hub) poll(ctx context.Context) {
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	defer cancel()
-	n := newNews()
-	listening.Go(func() { n.listen(ctx, h.rdb, h.ns.EventsChannel()) })
+	n := store.NewNews()
+	listening.Go(func() { n.Listen(ctx, h.rdb, h.ns.EventsChannel()) })
 	w := newPoller(h.rdb, h.client)
 	var failing, missing outage.Log
 	polled := time.Time{} // the last poll of all
 	for {
 		began := time.Now()
-		queues, names, all := n.take(began)
+		queues, names, all := n.Take(began)
 		all = all || began.Sub(polled) >= h.o.Every
 		call, cancel := context.WithTimeout(ctx, pollWithin)
 		var events []Event
@@ -199,13 +199,13 @@ func (h *Hub) poll(ctx context.Context) {
 		pause := time.Until(polled.Add(h.o.Every))
 		switch {
 		case err != nil: // messages have been taken
-			n.resync()
+			n.Resync()
 			pause = min(h.o.Every, pollAgain)
 		case more:
-			n.resync()
+			n.Resync()
 			continue
 		}
-		if !n.wait(ctx, began, pause, h.pace(), err == nil) || h.idle() {
+		if !n.Wait(ctx, began, pause, h.pace(), err == nil) || h.idle() {
 			return
 		}
 	}

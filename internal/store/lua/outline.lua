@@ -11,7 +11,7 @@ for i = 2, #ARGV do
   local value = values[i]
   if ARGV[i] == 'response_body' and value and #value > 4096 then
     local cut = 4096
-    while cut > 4092 and bit.band(value:byte(cut + 1), 0xC0) == 0x80 do -- within a character of UTF-8
+    while cut > 4092 and value:byte(cut + 1) >= 0x80 and value:byte(cut + 1) < 0xC0 do -- within a character of UTF-8
       cut = cut - 1
     end
     values[i] = value:sub(1, cut)

@@ -1,4 +1,4 @@
-package feed
+package store
 
 import (
 	"context"
@@ -7,20 +7,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/store"
 )
 
-const (
-	// pace is the shortest time between two reads of the same queues, and waitedPace while there are
-	// waiters: callers wait that much longer for a response.
-	pace, waitedPace = 20 * time.Millisecond, 3 * time.Millisecond
-	// readFor is how long a queue is read after a message: until the next one may come.
-	readFor = store.EventsAnnounced + 2*pace
-)
+// readFor is how long a queue is read after a message: until the next one may come.
+const readFor = EventsAnnounced + 40*time.Millisecond
 
-// news collects what messages are about.
-type news struct {
+// News collects what the messages of [Namespace.EventsChannel] are about.
+type News struct {
 	woken chan struct{} // has a value when there is something new
 
 	mu     sync.Mutex
@@ -29,13 +22,14 @@ type news struct {
 	names  map[string]bool      // destinations whose breaker or pause has changed
 }
 
-func newNews() *news {
-	return &news{woken: make(chan struct{}, 1), queues: map[string]time.Time{}, names: map[string]bool{}}
+// NewNews returns News without any.
+func NewNews() *News {
+	return &News{woken: make(chan struct{}, 1), queues: map[string]time.Time{}, names: map[string]bool{}}
 }
 
-// listen receives messages until ctx ends.
-func (n *news) listen(ctx context.Context, rdb redis.UniversalClient, channel string) {
-	store.Listen(ctx, rdb, func(string) { n.resync() }, func(m *redis.Message) {
+// Listen receives messages until ctx ends.
+func (n *News) Listen(ctx context.Context, rdb redis.UniversalClient, channel string) {
+	Listen(ctx, rdb, func(string) { n.Resync() }, func(m *redis.Message) {
 		n.mu.Lock()
 		if strings.Contains(m.Payload, ":") {
 			n.queues[m.Payload] = time.Now().Add(readFor)
@@ -47,23 +41,23 @@ func (n *news) listen(ctx context.Context, rdb redis.UniversalClient, channel st
 	}, channel)
 }
 
-func (n *news) wake() {
+func (n *News) wake() {
 	select {
 	case n.woken <- struct{}{}:
 	default:
 	}
 }
 
-// resync has all destinations read.
-func (n *news) resync() {
+// Resync has all destinations read.
+func (n *News) Resync() {
 	n.mu.Lock()
 	n.all = true
 	n.mu.Unlock()
 	n.wake()
 }
 
-// take returns what is to be read now.
-func (n *news) take(now time.Time) (queues, names []string, all bool) {
+// Take returns what is to be read now.
+func (n *News) Take(now time.Time) (queues, names []string, all bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for q, until := range n.queues {
@@ -80,9 +74,9 @@ func (n *news) take(now time.Time) (queues, names []string, all bool) {
 	return queues, names, all
 }
 
-// wait waits until there is something to read, for pause at most; false if ctx has ended. Two
+// Wait waits until there is something to read, for pause at most; false if ctx has ended. Two
 // reads begin at least pace apart. Messages are waited for only if wakes is true.
-func (n *news) wait(ctx context.Context, began time.Time, pause, pace time.Duration, wakes bool) bool {
+func (n *News) Wait(ctx context.Context, began time.Time, pause, pace time.Duration, wakes bool) bool {
 	n.mu.Lock()
 	if len(n.queues) > 0 {
 		pause = min(pause, pace)
