@@ -240,6 +240,7 @@ func (a *api) eventOperations() {
 	},
 		&huma.Param{Name: "type", In: "query", Description: "Only events of this type: job, job.completed, job.failed, job.cancelled, job.expired, breaker, destination. Several may be given, each by itself or separated by commas.", Explode: new(true), Schema: &huma.Schema{Type: huma.TypeArray, Items: text()}, Example: []string{"job", "breaker"}},
 		&huma.Param{Name: "destination", In: "query", Description: "Only of this destination.", Schema: text(), Example: "deviantart"},
+		&huma.Param{Name: "responses", In: "query", Description: "true: events of jobs have the response, too, as lists show it. The token needs the scope payloads or operate.", Schema: &huma.Schema{Type: huma.TypeBoolean}, Example: true},
 		&huma.Param{Name: "after", In: "query", Description: "As Last-Event-ID, for clients that cannot set a header.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "The id of the last event that was received; without it the stream begins now.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
 	)

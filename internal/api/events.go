@@ -21,27 +21,30 @@ var eventTypes = []string{"job", "job.completed", "job.failed", "job.cancelled",
 // mostEventBytes bounds the events of one write.
 const mostEventBytes = 64 << 10
 
-// eventsOf returns the selection of events of a request.
-func eventsOf(r *http.Request) (feed.SubscribeOptions, *Problem) {
+// eventsOf returns the selection of events of a request, and whether they come with responses.
+func eventsOf(r *http.Request) (o feed.SubscribeOptions, responses bool, p *Problem) {
 	if p := checkQuery(r); p != nil {
-		return feed.SubscribeOptions{}, p
+		return o, false, p
 	}
-	p := newProblem(http.StatusUnprocessableEntity, "the request cannot be accepted")
+	p = newProblem(http.StatusUnprocessableEntity, "the request cannot be accepted")
 	bad := func(location, message string) {
 		p.Errors = append(p.Errors, ProblemField{location, message})
 	}
 	query := r.URL.Query()
-	o := feed.SubscribeOptions{Destination: query.Get("destination"), After: r.Header.Get("Last-Event-ID")}
+	o.Destination, o.After = query.Get("destination"), r.Header.Get("Last-Event-ID")
 	if o.After == "" { // the header of a reconnecting browser is newer
 		o.After = query.Get("after")
 	}
 	for name := range query {
-		if !slices.Contains([]string{"destination", "type", "after"}, name) {
+		if !slices.Contains([]string{"destination", "type", "after", "responses"}, name) {
 			bad("query."+name, "unknown query parameter")
 		}
 	}
 	if o.Destination != "" && !jobs.ValidDestination(o.Destination) {
 		bad("query.destination", "must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit")
+	}
+	if responses = query.Get("responses") == "true"; !responses && query.Has("responses") && query.Get("responses") != "false" {
+		bad("query.responses", "must be true or false")
 	}
 	for _, several := range query["type"] {
 		for name := range strings.SplitSeq(several, ",") {
@@ -54,17 +57,21 @@ func eventsOf(r *http.Request) (feed.SubscribeOptions, *Problem) {
 	}
 	if len(p.Errors) > 0 {
 		slices.SortFunc(p.Errors, byLocation)
-		return o, p
+		return o, false, p
 	}
-	return o, nil
+	return o, responses, nil
 }
 
 // streamEvents is GET /v1/events.
 func (a *api) streamEvents(w http.ResponseWriter, r *http.Request) {
 	p := a.may(r.Context(), access.ScopeRead)
 	var o feed.SubscribeOptions
+	responses := false
 	if p == nil {
-		o, p = eventsOf(r)
+		o, responses, p = eventsOf(r)
+	}
+	if p == nil && responses {
+		p = a.may(r.Context(), access.ScopePayloads)
 	}
 	if id, _ := access.From(r.Context()); p == nil && id.Confined() {
 		o.May = id.May
@@ -92,7 +99,7 @@ func (a *api) streamEvents(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
 	w.WriteHeader(http.StatusOK)
-	a.writeEvents(ctx, w, sub)
+	a.writeEvents(ctx, w, sub, responses)
 }
 
 // errNoEvents is the error of an API without a hub.
@@ -124,8 +131,8 @@ func (a *api) eventsProblem(ctx context.Context, err error) *Problem {
 }
 
 // writeEvents writes events until the client disconnects, is too slow, or loses the scope.
-// Buffered events are written at once.
-func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.Subscription) {
+// Buffered events are written at once. If a response cannot be read, the stream ends before its event.
+func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.Subscription, responses bool) {
 	id, _ := access.From(ctx)
 	control := http.NewResponseController(w)
 	var out bytes.Buffer
@@ -133,6 +140,16 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.
 		_, err := w.Write(out.Bytes())
 		out.Reset()
 		return err == nil && control.Flush() == nil
+	}
+	event := func(e feed.Event) (ok bool) {
+		var err error
+		if responses {
+			e, err = a.events.WithResponse(ctx, e)
+		}
+		if err == nil {
+			writeEvent(&out, e)
+		}
+		return err == nil
 	}
 	out.WriteString("retry: 2000\n: the stream stays open until you close it\n\n")
 	if !send() {
@@ -151,12 +168,14 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.
 			out.WriteString(": still here\n\n")
 		case e, ok := <-sub.C:
 			for more := true; ok && more; {
-				writeEvent(&out, e)
+				if ok = event(e); !ok {
+					break
+				}
 				select {
 				case e, ok = <-sub.C:
 					more = out.Len() < mostEventBytes
 					if ok && !more {
-						writeEvent(&out, e)
+						ok = event(e)
 					}
 				default:
 					more = false

@@ -3,10 +3,13 @@ package api
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
@@ -211,4 +214,30 @@ func TestNoEvents(t *testing.T) {
 	if answer.header.Get("Retry-After") != "5" {
 		t.Errorf("header %v", answer.header)
 	}
+}
+
+func TestEventsWithResponses(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	s, bare := u.listen(t, "?type=job&responses=true", "As", "payloads,read"), u.listen(t, "?type=job&responses=false", "As", "read")
+	u.post(t, "/to/shop/x", "{}").ok(t, http.StatusAccepted)
+	u.add(t, "shop", []jobs.Option{jobs.TTL(0)}, "late")
+	u.call(t, http.MethodPut, "/to/shop/large", "{}", "Prefer", "wait=60").ok(t, http.StatusOK)
+	statuses := map[string]any{}
+	for range 3 {
+		e := s.nextOf("shop")
+		response, _ := e.data["response"].(map[string]any)
+		statuses[e.kind+" "+fmt.Sprint(e.data["response_status"])] = response["status"]
+		if body, _ := response["body"].(string); len(body) > 4096 || response["status"] == 201.0 && body != "{}" {
+			t.Errorf("%d bytes: %.100s", len(body), body)
+		}
+		if e = bare.nextOf("shop"); e.data["response"] != nil {
+			t.Errorf("without responses: %+v", e)
+		}
+	}
+	if diff := cmp.Diff(map[string]any{"job.completed 201": 201.0, "job.completed 200": 200.0, "job.expired 0": nil}, statuses); diff != "" {
+		t.Error(diff)
+	}
+	u.get(t, "/v1/events?responses=true", "As", "read").problem(t, http.StatusForbidden)
+	u.get(t, "/v1/events?responses=1").problem(t, http.StatusUnprocessableEntity)
 }

@@ -45,7 +45,7 @@ type Event struct {
 	// events may be missing too.
 	Data json.RawMessage
 
-	job, batch, key string // of a job event
+	queue, job, batch, key string // of a job event
 }
 
 // Errors of Subscribe.

@@ -304,8 +304,28 @@ func jobEvent(e store.Event) Event {
 	})
 	return Event{
 		ID: e.Stream + ":" + destination + ":" + string(priority), Type: JobPrefix + e.Status,
-		Destination: destination, At: e.At, Data: data, job: e.ID, batch: e.Batch, key: e.Key,
+		Destination: destination, At: e.At, Data: data, queue: e.Queue, job: e.ID, batch: e.Batch, key: e.Key,
 	}
+}
+
+// WithResponse returns the event of a job with response in its Data: the latest one, its body up to 4096 bytes; null if
+// there was none, or the job is not kept any more. Other events stay as they are. Errors: Redis's.
+func (h *Hub) WithResponse(ctx context.Context, e Event) (Event, error) {
+	if e.job == "" {
+		return e, nil
+	}
+	fields, _, err := store.Outlines(ctx, h.rdb, []string{store.TaskKey(e.queue, e.job)}, []string{store.FieldResponseStatus, store.FieldResponseBody})
+	if err != nil {
+		return e, fmt.Errorf("feed: %w", err)
+	}
+	var response *jobs.Response
+	if status, err := strconv.Atoi(fields[0][store.FieldResponseStatus]); err == nil {
+		response = &jobs.Response{Status: status}
+		response.ContentType, response.Body, _, _ = store.ParseGatewayBody(fields[0][store.FieldResponseBody])
+	}
+	added, _ := json.Marshal(response)
+	e.Data = slices.Concat(e.Data[:len(e.Data)-1], []byte(`,"response":`), added, []byte("}"))
+	return e, nil
 }
 
 // jobData is the Data of a job event.
