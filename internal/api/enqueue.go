@@ -72,7 +72,7 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	spec := &jobs.Spec{}
 	err := a.parse(data, spec)
 	if err == nil {
-		err = claim(id, spec)
+		err = a.claim(id, spec)
 	}
 	if err == nil {
 		if _, p := a.takeQuota(ctx, []*jobs.Spec{spec}, 0); p != nil {

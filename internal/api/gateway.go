@@ -84,7 +84,7 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 		return p
 	}
 	id, _ := access.From(r.Context())
-	if err := claim(id, spec); err != nil {
+	if err := a.claim(id, spec); err != nil {
 		p = a.problem(r.Context(), "path", err)
 	} else {
 		_, p = a.takeQuota(r.Context(), []*jobs.Spec{spec}, 0)

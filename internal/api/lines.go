@@ -215,7 +215,7 @@ func (s *lineStream) take(line []byte) error {
 	spec := &jobs.Spec{}
 	err := s.api.parse(line, spec)
 	if err == nil {
-		err = claim(s.id, spec)
+		err = s.api.claim(s.id, spec)
 	}
 	if err != nil {
 		return s.refuse(place(s.index).fields(s.ctx, err))

@@ -14,7 +14,6 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/permits"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // mostWait bounds Prefer: wait.
@@ -93,7 +92,7 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 		}
 	}
 	id, _ := access.From(ctx)
-	if err := claim(id, &jobs.Spec{Destination: r.Destination, Key: r.Key}); err != nil {
+	if err := elsewhere(id, r.Destination, r.Key); err != nil {
 		return nil, err
 	}
 	if err := a.ops.Known(ctx, r.Destination); err != nil {

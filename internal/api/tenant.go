@@ -18,7 +18,7 @@ var errElsewhere = errors.New("out of the token's bounds")
 
 // claim makes a job the caller's: its owner, and of a confined caller the tenant's names. The error says that the job
 // would be out of its bounds.
-func claim(id access.Identity, s *jobs.Spec) error {
+func (a *api) claim(id access.Identity, s *jobs.Spec) error {
 	s.Owner = id.Token()
 	if id.Bounds.Free() {
 		return nil
@@ -30,11 +30,19 @@ func claim(id access.Identity, s *jobs.Spec) error {
 	for i, parent := range s.After {
 		s.After[i] = id.Own(parent)
 	}
+	if err := elsewhere(id, s.Destination, s.Key); err != nil {
+		return err
+	}
+	return s.Validate(a.limits) // a job that is refused takes no quota
+}
+
+// elsewhere returns an error if a job would be out of the caller's bounds.
+func elsewhere(id access.Identity, destination, key string) error {
 	switch {
-	case !jobs.ValidDestination(s.Destination): // refused by the enqueue
-	case !id.Sees(s.Destination):
-		return &jobs.UnknownDestinationError{Name: s.Destination}
-	case !id.May(s.Destination, s.Key):
+	case !jobs.ValidDestination(destination): // refused as that
+	case !id.Sees(destination):
+		return &jobs.UnknownDestinationError{Name: destination}
+	case !id.May(destination, key):
 		return fmt.Errorf("%w: %w", errElsewhere, &jobs.ValidationError{Fields: []jobs.FieldError{{Field: "key", Message: "is not one of this token's keys"}}})
 	}
 	return nil

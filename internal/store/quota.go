@@ -79,7 +79,10 @@ func (n Namespace) checkBacklog(ctx context.Context, rdb redis.UniversalClient, 
 	for i, z := range oldest {
 		state, there := states[i].Val()[0].(string)
 		ended := "0"
-		if there && Final(state) || !there && now.Val().UnixMilli()-int64(z.Score) > notYetEnqueued.Milliseconds() {
+		switch {
+		case !there && now.Val().UnixMilli()-int64(z.Score) < notYetEnqueued.Milliseconds():
+			continue
+		case !there, Final(state):
 			ended = "1"
 		}
 		args = append(args, z.Member, strconv.FormatInt(int64(z.Score), 10), ended)
