@@ -151,7 +151,7 @@ func (p *parser) entry(n int, raw json.RawMessage, at int64) {
 		name string
 		to   any
 	}{{"destinations", &e.Destinations}, {"keys", &e.Keys}, {"max_backlog", &e.MaxBacklog}, {"rate", &e.Rate}} {
-		if value, ok := fields[t.name]; ok && (slices.Contains([]string{"null", "[]", "0", `""`}, string(value)) || !read(t.name, t.to)) {
+		if value, ok := fields[t.name]; ok && (!read(t.name, t.to) || slices.Contains([]string{"null", "[]", "0", `""`}, string(value))) {
 			fail("has a wrong "+t.name, boundsFix)
 		}
 	}

@@ -21,12 +21,13 @@ import (
 )
 
 const (
-	shape    = `write {"tokens": […]} with entries as "tidegate token new" prints them`
-	make1    = `make an entry with "tidegate token new"`
-	fields   = "an entry has name, scopes, hash and perhaps created, expires_at, destinations, keys, max_backlog and rate"
-	scopeFix = "the scopes are enqueue, read, payloads, operate"
-	nameFix  = "1 to 63 letters, digits and . _ : @ -, starting with a letter or digit"
-	timeFix  = "write a time such as 2026-12-31T00:00:00Z, or leave it out"
+	shape     = `write {"tokens": […]} with entries as "tidegate token new" prints them`
+	make1     = `make an entry with "tidegate token new"`
+	fields    = "an entry has name, scopes, hash and perhaps created, expires_at, destinations, keys, max_backlog and rate"
+	boundsFix = `write destinations and keys as lists of globs, max_backlog as a number and rate as "100/1s", or leave them out`
+	scopeFix  = "the scopes are enqueue, read, payloads, operate"
+	nameFix   = "1 to 63 letters, digits and . _ : @ -, starting with a letter or digit"
+	timeFix   = "write a time such as 2026-12-31T00:00:00Z, or leave it out"
 )
 
 // hashed is a hash of the digit.
@@ -87,6 +88,20 @@ func TestParseFile(t *testing.T) {
 			problems: tokens.Errors{
 				{What: "line 3: token 2 (b) has the hash of token 1 (a)", Fix: "leave one of them"},
 				{What: "line 4: token 3 is not an object", Fix: fields},
+			},
+		},
+		{
+			name: "bounds that would be none",
+			content: `{"tokens":[{"name":"a:b","scopes":["read"],"hash":"` + hashed("1") + `","destinations":[],"keys":null,"max_backlog":0,"rate":""},
+{"name":"a:b","scopes":["read"],"hash":"` + hashed("2") + `","destinations":["sh[op"]},
+{"name":"a:b","scopes":["read"],"hash":"` + hashed("3") + `","keys":["*"]}]}`,
+			problems: tokens.Errors{
+				{What: "line 1: token 1 (a:b) has a wrong destinations", Fix: boundsFix},
+				{What: "line 1: token 1 (a:b) has a wrong keys", Fix: boundsFix},
+				{What: "line 1: token 1 (a:b) has a wrong max_backlog", Fix: boundsFix},
+				{What: "line 1: token 1 (a:b) has a wrong rate", Fix: boundsFix},
+				{What: `line 2: token 2 (a:b) has wrong bounds: "sh[op" matches no destinations: write names with * and ?, such as shop*`, Fix: boundsFix},
+				{What: "line 3: token 3 (a:b) has wrong bounds: the name of a token with destinations or keys cannot have a colon, which ends it in ids of jobs", Fix: boundsFix},
 			},
 		},
 		{

@@ -30,10 +30,10 @@ type tokenNewCmd struct {
 	Scope   string `required:"" placeholder:"SCOPE,SCOPE" help:"What it allows: enqueue, read, payloads, operate."`
 	Expires string `placeholder:"90d" help:"Lifetime: 12h, 90d, 52w. Default: no expiry."`
 
-	Destination []string `placeholder:"'shop*'" help:"Bind it to destinations that match, with * and ?; may be repeated."`
-	Key         []string `placeholder:"'acme:*'" help:"Bind it to jobs with keys that match; may be repeated."`
-	MaxBacklog  int      `placeholder:"N" help:"Unfinished jobs that tokens of the name may have; more are refused with 429."`
-	Rate        string   `placeholder:"100/1s" help:"Jobs and permits for a time that the name may enqueue; more are refused with 429."`
+	Destination []string `sep:"none" placeholder:"'shop*'" help:"Bind it to destinations that match, with * and ?; may be repeated."`
+	Key         []string `sep:"none" placeholder:"'acme:*'" help:"Bind it to jobs with keys that match; may be repeated."`
+	MaxBacklog  *int     `placeholder:"N" help:"Unfinished jobs that tokens of the name may have; more are refused with 429."`
+	Rate        *string  `placeholder:"100/1s" help:"Jobs and permits for a time that the name may enqueue; more are refused with 429."`
 
 	File   string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
 	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
@@ -81,7 +81,13 @@ func (c *tokenNewCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return inputErrorf("--name: %w", err)
 	}
-	entry.Bounds = access.Bounds{Destinations: c.Destination, Keys: c.Key, MaxBacklog: c.MaxBacklog, Rate: c.Rate}
+	entry.Bounds = access.Bounds{Destinations: c.Destination, Keys: c.Key}
+	if n := c.MaxBacklog; n != nil {
+		entry.MaxBacklog = cmp.Or(*n, -1) // 0 would be no bound
+	}
+	if r := c.Rate; r != nil {
+		entry.Rate = cmp.Or(*r, "0") // as would be an empty variable
+	}
 	if err := entry.Check(c.Name); err != nil {
 		return inputErrorf("the bounds: %w", err)
 	}
