@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -124,9 +125,18 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		o.Instance = InstanceName("breaker " + o.Destination)
 	}
 	if o.Disabled {
-		o.IgnoreHints, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency, o.Limits = true, nil, 0, 0, nil
+		o.IgnoreHints, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency = true, nil, 0, 0
 		if !o.OperatorRate {
 			o.Rate = nil
+		}
+		o.Limits = slices.Clone(o.Limits)
+		if !slices.ContainsFunc(o.Limits, func(l NamedLimit) bool { return l.OperatorRate }) {
+			o.Limits = nil
+		}
+		for i := range o.Limits { // others limit nothing
+			if o.Limits[i].Concurrency = 0; !o.Limits[i].OperatorRate {
+				o.Limits[i].Rate = nil
+			}
 		}
 	}
 	rate, err := declare(o.Rate)

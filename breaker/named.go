@@ -26,6 +26,8 @@ type NamedLimit struct {
 	Rate Rates
 	// Concurrency is how many of the calls may be in flight; 0: any number.
 	Concurrency int
+	// OperatorRate is as in Options, for Rate.
+	OperatorRate bool
 }
 
 // Draw is what a call takes of a named limit.
@@ -131,8 +133,10 @@ func (c *granter) drawsOf(cost int, said []Draw) (*draws, error) {
 		if d.Cost < 0 {
 			out[i].cost = 0
 		}
-		if w, never := out[i].of.Rate.TooSmall(out[i].cost); never {
-			return nil, &CostError{Name: c.place.name, Limit: d.Limit, Cost: out[i].cost, Window: w}
+	}
+	for _, d := range out {
+		if w, never := d.of.Rate.TooSmall(d.cost); never && !d.of.OperatorRate {
+			return nil, &CostError{Name: c.place.name, Limit: d.of.Name, Cost: d.cost, Window: w}
 		}
 	}
 	return &out, nil

@@ -74,7 +74,7 @@ type resetInput struct {
 
 // LimitName names a limit by its path.
 type LimitName struct {
-	Name string `path:"name" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
+	Name string `path:"name" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination, or of a limit that destinations share." example:"deviantart"`
 }
 
 // NewLimit is the body of setting a limit.

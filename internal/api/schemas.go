@@ -249,6 +249,8 @@ type Limits struct {
 	Named       []NamedUse               `json:"named" doc:"The named limits that the destination draws on, each value of a key by itself; none of a key."`
 	Learned     orNull[LearnedLimit]     `json:"learned" doc:"What refusals without a hint have taught; null: nothing."`
 	Override    orNull[Override]         `json:"override" doc:"The limit that an operator has set above the configured one; null: none."`
+
+	NamedOverrides map[string]Override `json:"named_overrides,omitempty" doc:"Those of the named limits, by name; absent: none."`
 }
 
 // Override is ops.Override, under the name that it has in the API.

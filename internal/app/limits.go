@@ -15,7 +15,7 @@ func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(
 	type actual func(publisher.Answered) (float64, bool)
 	actuals := map[string]actual{} // by unit
 	for _, u := range uses {
-		l := publisher.NamedLimit{NamedLimit: breaker.NamedLimit{Name: u.Name, Rate: u.Rate, Concurrency: u.Concurrency, Unit: u.Unit}}
+		l := publisher.NamedLimit{NamedLimit: breaker.NamedLimit{Name: u.Name, Rate: u.Rate, Concurrency: u.Concurrency, Unit: u.Unit, OperatorRate: u.OperatorRate}}
 		if l.Key, err = answers.KeyBy(u.Key); err != nil {
 			return nil, nil, err //nolint:wrapcheck // the caller names the setting
 		}

@@ -67,6 +67,14 @@ func (o *operatorLimits) above(cfg *config.Config) *config.Config {
 			d.Rate, _ = parseOperatorRate(rate)
 			d.OperatorRate = true
 		}
+		d.Limits = slices.Clone(d.Limits)
+		for j := range d.Limits {
+			if rate, set := o.rates[store.LimitField(d.Limits[j].Name)]; set {
+				d.Limits[j].Rate, _ = parseOperatorRate(rate)
+				d.Limits[j].OperatorRate = true
+			}
+		}
+		d.Limits = slices.DeleteFunc(d.Limits, func(l config.LimitUse) bool { return len(l.Rate) == 0 && l.Concurrency == 0 })
 	}
 	return &out
 }

@@ -1,10 +1,13 @@
 package app
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -57,6 +60,52 @@ func TestOperatorsLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted(2)
+	if err := worker.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of a limit that destinations share it is taken up, too.
+func TestOperatorsNamedLimits(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	api, url := startAPI(t, fakeapi.Options{})
+	file := filepath.Join(t.TempDir(), "d.yaml")
+	text := "limits: {all: {rate: 1/1h}}\ndestinations: {shop: {url: " + url + ", limits: [all], also_serves: [old]}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	worker := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATIONS_FILE="+file)
+	client, err := jobs.NewClient(rdb, jobs.WithLogger(silent), jobs.WithDestinations("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := func(n int) {
+		t.Helper()
+		if err := api.Wait(t.Context(), func(s fakeapi.Stats) bool { return s.Accepted >= n }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := client.Enqueue(t.Context(), jobs.New("shop", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepted(1)
+	system := ops.New(ops.Options{Redis: rdb, Client: client, Log: silent})
+	set, err := system.SetLimit(t.Context(), "all", "off", time.Hour, nil, ops.Why{By: "ann"})
+	if err != nil || set.Name != "all" || set.Override.Rate != "off" || len(set.Named) != 1 {
+		t.Fatalf("set %+v, %v", set, err)
+	}
+	accepted(3)
+	// That of a name which shop serves, too, is shop's.
+	if set, err = system.SetLimit(t.Context(), "old", "7/1h", 0, nil, ops.Why{By: "ann"}); err != nil || set.Name != "shop" {
+		t.Errorf("set %+v, %v", set, err)
+	}
+	if _, found, err := system.UnsetLimit(t.Context(), "all", ops.Why{By: "ann"}); err != nil || !found { // no destination has it now
+		t.Error(found, err)
+	}
 	if err := worker.stop(); err != nil {
 		t.Error(err)
 	}

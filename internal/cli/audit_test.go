@@ -4,9 +4,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/ops"
 )
 
@@ -84,8 +86,27 @@ func TestSetLimit(t *testing.T) {
 	if out := b.run(t, "limits").ok(t); !shown.MatchString(out) {
 		t.Errorf("limits:\n%s", out)
 	}
-	if out := b.run(t, "doctor").ok(t); !strings.Contains(out, "set its limit to 5/1s until it is unset; tidegate limits unset shop") {
+	if out := b.run(t, "doctor").ok(t); !strings.Contains(out, "set the limit of shop to 5/1s until it is unset; tidegate limits unset shop") {
 		t.Errorf("doctor:\n%s", out)
+	}
+	br, err := breaker.New(t.Context(), b.server.Client(t), breaker.Options{
+		Destination: "shop", Limits: []breaker.NamedLimit{{Name: "all", Unit: "tokens", Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 60}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer br.Close()
+	out = b.run(t, "limits", "set", "all", "--rate", "5/1s:5", "--for", "1h").ok(t)
+	if !regexp.MustCompile(`^all: 5/1s:5 until .*; workers take it up within 2 seconds\nend it with: tidegate limits unset all\n$`).MatchString(out) {
+		t.Errorf("set of a named limit: %s", out)
+	}
+	shown = regexp.MustCompile(`\nshop +override +all: 60 tokens per 1 h.*\nall: 5/1s:5 until .*\nend it with: tidegate limits unset all\nshop: `)
+	if out := b.run(t, "limits").ok(t); !shown.MatchString(out) {
+		t.Errorf("limits:\n%s", out)
+	}
+	b.run(t, "limits", "unset", "all").want(t, 0, "all: the configured limit holds again, within 2 seconds\n", "")
+	if out := b.run(t, "audit").ok(t); !regexp.MustCompile(`set limit +all `).MatchString(out) {
+		t.Errorf("audit:\n%s", out)
 	}
 	b.run(t, "limits", "set", "shop", "--rate", "off").ok(t)
 	if out := b.run(t, "limits", "shop").ok(t); !strings.Contains(out, "no limit") {

@@ -221,7 +221,7 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 		limits.Announced = nil
 	}
 	windows := breaker.Limits{Name: limits.Name, Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b, explain.LimitedRoute(workers, destination), explain.LimitsWith(windows, limits.Override, time.Now())...)
+	return c.printBreaker(p, b, explain.LimitedRoute(workers, destination), explain.LimitsWith(windows, limits.Override, nil, time.Now())...)
 }
 
 // handFlags are the flags of what an operator does to a breaker for a time.

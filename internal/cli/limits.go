@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -125,17 +126,18 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 	if err != nil {
 		return err
 	}
-	now, advice, advised := time.Now(), "", map[string]bool{}
+	now, advice, advised, set := time.Now(), "", map[string]bool{}, map[string]ops.Override{}
 	type line struct {
 		name string
 		explain.Limit
 	}
 	var lines []line
 	for _, l := range items {
-		limits := explain.LimitsWith(l.Limits, l.Override, now)
+		limits := explain.LimitsWith(l.Limits, l.Override, l.NamedOverrides, now)
 		if l.Override != nil {
-			advice += text.OneLine(l.Name+": "+explain.OperatorLimit(*l.Override, now)) + "\nend it with: tidegate limits unset " + l.Name + "\n"
+			set[l.Name] = *l.Override
 		}
+		maps.Copy(set, l.NamedOverrides)
 		if len(limits) == 0 {
 			limits = []explain.Limit{{Allowed: "none known"}}
 		}
@@ -148,6 +150,9 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 		}
 		advised[destination] = true
 	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		advice += text.OneLine(name+": "+explain.OperatorLimit(set[name], now)) + "\nend it with: tidegate limits unset " + name + "\n"
+	}
 	return table[line]{
 		none: noneKnown, rest: advice + rest,
 		head: []string{"NAME", "SOURCE", "LIMIT", "USED", "RESETS IN", "CONFIDENCE", "SINCE"},
@@ -158,7 +163,7 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 }
 
 type limitsSetCmd struct {
-	Name   string `arg:"" name:"name" help:"Name of the destination."`
+	Name   string `arg:"" name:"name" help:"Name of the destination, or of a limit that destinations share."`
 	Rate   string `required:"" placeholder:"5/1s" help:"Windows as in DESTINATION_<i>_RATE, such as 5/1s or 60/1h:5,1000/1d@UTC; off: no limit."`
 	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is unset unless given."`
 	Reason string `placeholder:"TEXT" help:"Shown with the limit, and kept in the audit; at most 500 characters."`
@@ -187,11 +192,11 @@ func (c *limitsSetCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if err != nil {
 		return noDestination(err)
 	}
-	return c.say(p, l, "%s: %s; workers take it up within 2 seconds\nend it with: tidegate limits unset %[1]s\n", c.Name, text.OneLine(explain.OperatorLimit(*l.Override, time.Now())))
+	return c.say(p, l, "%s: %s; workers take it up within 2 seconds\nend it with: tidegate limits unset %[1]s\n", l.Name, text.OneLine(explain.OperatorLimit(*l.Override, time.Now())))
 }
 
 type limitsUnsetCmd struct {
-	Name   string `arg:"" name:"name" help:"Name of the destination."`
+	Name   string `arg:"" name:"name" help:"Name of the destination, or of a limit that destinations share."`
 	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
@@ -211,9 +216,9 @@ func (c *limitsUnsetCmd) Run(ctx context.Context, p *Process, s *session) error 
 		return noDestination(err)
 	}
 	if !found {
-		return c.say(p, l, "%s had no limit that was set\n", c.Name)
+		return c.say(p, l, "%s had no limit that was set\n", l.Name)
 	}
-	return c.say(p, l, "%s: the configured limit holds again, within 2 seconds\n", c.Name)
+	return c.say(p, l, "%s: the configured limit holds again, within 2 seconds\n", l.Name)
 }
 
 type limitsForgetCmd struct {

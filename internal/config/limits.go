@@ -21,6 +21,8 @@ type Limit struct {
 	Concurrency int
 	Unit        string // "" is calls
 	Key         string // expression over a job; "": there is one budget
+	// OperatorRate says that Rate is an operator's, in place of the configured one.
+	OperatorRate bool
 
 	place place
 }

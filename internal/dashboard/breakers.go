@@ -82,7 +82,7 @@ func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage,
 	if err != nil {
 		return nil, fmt.Errorf("read limits of %s: %w", name, err)
 	}
-	p.Limits = explain.LimitsWith(limits.Limits, limits.Override, d.now())
+	p.Limits = explain.LimitsWith(limits.Limits, limits.Override, limits.NamedOverrides, d.now())
 	events, err := d.ops.Transitions(ctx, name, mostEvents)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of %s: %w", name, err)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
@@ -46,12 +47,17 @@ func (p *pass) served(ctx context.Context) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
-		o, until := overrides[name], "until it is unset"
+		o, until, queue := overrides[name], "until it is unset", ""
+		if _, limit, named := strings.Cut(name, store.LimitField("")); named {
+			name = limit
+		} else {
+			queue = p.o.Namespace.Queue(name, store.Default)
+		}
 		if o.Until != nil {
 			until = "until " + o.Until.UTC().Format(time.RFC3339)
 		}
-		p.found.addDetailed(KindOverride, p.o.Namespace.Queue(name, store.Default),
-			fmt.Sprintf("%s set its limit to %s %s; tidegate limits unset %s", o.By, o.Rate, until, name), 1)
+		p.found.addDetailed(KindOverride, queue,
+			fmt.Sprintf("%[1]s set the limit of %[4]s to %[2]s %[3]s; tidegate limits unset %[4]s", o.By, o.Rate, until, name), 1)
 	}
 	stats, err := store.StatsAll(ctx, p.rdb, p.queues, time.Time{})
 	if err != nil {

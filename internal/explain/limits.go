@@ -74,9 +74,16 @@ func Limits(l breaker.Limits, now time.Time) (out []Limit) {
 	return out
 }
 
-// LimitsWith words the limits of a breaker, of which an operator's, nil for none, comes first.
-func LimitsWith(l breaker.Limits, o *store.Override, now time.Time) []Limit {
+// LimitsWith words the limits of a breaker, of which an operator's, nil for none, comes first; named are those of named
+// limits.
+func LimitsWith(l breaker.Limits, o *store.Override, named map[string]store.Override, now time.Time) []Limit {
 	out := Limits(l, now)
+	for i, n := range out {
+		name, _, _ := strings.Cut(n.Name, " ")
+		if _, set := named[name]; set {
+			out[i].Source = Override
+		}
+	}
 	if o == nil {
 		return out
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -22,6 +23,8 @@ type Limits struct {
 	breaker.Limits
 
 	Override *Override `json:"override"` // nil: none
+	// NamedOverrides are those of the named limits.
+	NamedOverrides map[string]Override `json:"named_overrides,omitempty"`
 }
 
 // Limits reads the limits of a destination or key.
@@ -44,6 +47,14 @@ func (s *System) withOverrides(ctx context.Context, found []breaker.Limits) ([]L
 		out[i].Limits = l
 		if o, set := overrides[l.Name]; set {
 			out[i].Override = &o
+		}
+		for _, n := range l.Named {
+			if o, set := overrides[store.LimitField(n.Name)]; set {
+				if out[i].NamedOverrides == nil {
+					out[i].NamedOverrides = map[string]Override{}
+				}
+				out[i].NamedOverrides[n.Name] = o
+			}
 		}
 	}
 	return out, err
@@ -80,17 +91,59 @@ func (s *System) ForgetLimits(ctx context.Context, name string, why Why) (breake
 	return forgotten, err
 }
 
-// KnownLimit returns an error for a name that has no limit to set: a *jobs.UnknownDestinationError. Names of limits
-// that destinations share would be looked up here, too.
-func (s *System) KnownLimit(ctx context.Context, name string) error {
+// limit finds what an operator may limit by a name, and its field among their limits: a destination, that which serves
+// the jobs of the name, or else a limit that destinations share. The error may be a *jobs.UnknownDestinationError.
+func (s *System) limit(ctx context.Context, name string) (field string, l Limits, err error) {
 	if err := mayWhole(ctx, name); err != nil {
-		return err
+		return "", l, err
 	}
 	names, err := s.Names(ctx)
-	if err == nil && !slices.Contains(names, name) {
-		return &jobs.UnknownDestinationError{Name: name, Known: names}
+	if err != nil {
+		return "", l, err
 	}
-	return err
+	workers, err := s.Workers(ctx)
+	if err != nil {
+		return "", l, err
+	}
+	for _, w := range workers {
+		name = cmp.Or(w.ServedBy[name], name)
+	}
+	if err := mayWhole(ctx, name); err != nil {
+		return "", l, err
+	}
+	if slices.Contains(names, name) {
+		l, err = s.Limits(ctx, name)
+		return name, l, err
+	}
+	if id, _ := access.From(ctx); id.Confined() { // a limit that destinations share is not a tenant's
+		return "", l, &jobs.UnknownDestinationError{Name: name}
+	}
+	all, err := s.breakers().LimitsOf(ctx, s.rdb, names)
+	if err != nil {
+		return "", l, err
+	}
+	of := breaker.Limits{Name: name, Declared: []breaker.LimitWindow{}, Announced: []breaker.LimitWindow{}}
+	for _, one := range all {
+		for _, n := range one.Named {
+			names = append(names, n.Name)
+			if n.Name == name && !slices.ContainsFunc(of.Named, func(o breaker.NamedUse) bool { return o.Key == n.Key }) {
+				of.Named = append(of.Named, n)
+			}
+		}
+	}
+	overrides, err := s.namespace().Overrides(ctx, s.rdb)
+	if err != nil {
+		return "", l, err
+	}
+	o, set := overrides[store.LimitField(name)]
+	if len(of.Named) == 0 && !set { // one without a limit of any kind is not registered
+		return "", l, &jobs.UnknownDestinationError{Name: name, Known: slices.Compact(slices.Sorted(slices.Values(names)))}
+	}
+	l.Limits = of
+	if set {
+		l.Override = &o
+	}
+	return store.LimitField(name), l, nil
 }
 
 // CheckRate returns an error if a rate is neither windows of calls nor off.
@@ -109,11 +162,12 @@ func (s *System) SetLimit(ctx context.Context, name, rate string, length time.Du
 	if err := CheckRate(rate); err != nil {
 		return Limits{}, err
 	}
-	if err := s.KnownLimit(ctx, name); err != nil {
+	field, l, err := s.limit(ctx, name)
+	if err != nil {
 		return Limits{}, err
 	}
 	o := store.Override{Rate: rate, Until: until, By: cut(why.By, mostAuditName), Reason: why.Reason}
-	_, err := s.namespace().SetOverride(ctx, s.rdb, name, o, length)
+	o, err = s.namespace().SetOverride(ctx, s.rdb, field, o, length)
 	span := "until it is unset"
 	switch {
 	case length > 0:
@@ -121,11 +175,9 @@ func (s *System) SetLimit(ctx context.Context, name, rate string, length time.Du
 	case until != nil:
 		span = "until " + until.UTC().Format(time.RFC3339)
 	}
-	s.acted(ctx, "set limit", name, err, why, slog.String("rate", rate), slog.String("for", span))
-	if err != nil {
-		return Limits{}, err
-	}
-	return s.Limits(ctx, name)
+	s.acted(ctx, "set limit", l.Name, err, why, slog.String("rate", rate), slog.String("for", span))
+	l.Override = &o
+	return l, err
 }
 
 // UnsetLimit ends an operator's limit. The changed limits have none any more; found is false if there was none.
@@ -133,18 +185,19 @@ func (s *System) UnsetLimit(ctx context.Context, name string, why Why) (l Limits
 	if err := mayWhole(ctx, name); err != nil {
 		return l, false, err
 	}
-	found, err = s.namespace().UnsetOverride(ctx, s.rdb, name)
+	field, l, unknown := s.limit(ctx, name)
+	if unknown != nil && !errors.Is(unknown, jobs.ErrUnknownDestination) {
+		return l, false, unknown
+	}
+	found, err = s.namespace().UnsetOverride(ctx, s.rdb, cmp.Or(field, name))
 	if found || err != nil {
-		s.acted(ctx, "unset limit", name, err, why)
+		s.acted(ctx, "unset limit", cmp.Or(l.Name, name), err, why)
+	} else {
+		err = unknown
 	}
-	if err != nil {
-		return l, false, err
+	if found && unknown != nil {
+		l, err = s.Limits(ctx, name)
 	}
-	if !found {
-		if err := s.KnownLimit(ctx, name); err != nil {
-			return l, false, err
-		}
-	}
-	l, err = s.Limits(ctx, name)
+	l.Override = nil
 	return l, found, err
 }

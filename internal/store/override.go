@@ -23,7 +23,10 @@ type Override struct {
 // NoRate is the rate of an override that lifts the limit.
 const NoRate = "off"
 
-// OverridesKey is the hash of operators' limits: name → JSON of an Override.
+// LimitField is the name that a limit of destinations has among operators' limits, beside those of destinations.
+func LimitField(name string) string { return "limit:" + name }
+
+// OverridesKey is the hash of operators' limits: name, or LimitField → JSON of an Override.
 func (n Namespace) OverridesKey() string { return n.Key("overrides") }
 
 // Overrides reads operators' limits that have not ended on Redis's clock, by name, in one round trip.
