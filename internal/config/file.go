@@ -181,10 +181,6 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 		case f.without != nil && f.without.MatchString(name):
 		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
 			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")
-		case v.typ == reflect.TypeFor[LimitUses]():
-			if written, err := f.usesText(value, at.path); err == nil && written != "[]" {
-				out = append(out, setting{name, written, at})
-			}
 		default:
 			written, problem := valueOf(value, v.typ)
 			if form == envSuffix && problem == "" {
@@ -213,6 +209,9 @@ var variableForm = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 // valueOf writes a node as a variable has it.
 func valueOf(node *yaml.Node, typ reflect.Type) (value, problem string) {
 	headers := typ == reflect.TypeFor[http.Header]()
+	if typ == reflect.TypeFor[LimitUses]() {
+		return inOneLine(node)
+	}
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}

@@ -86,8 +86,10 @@ destinations:
     url: https://a.example.com/
     limits:
       - requests
-      - {name: tokens, estimate: "max(payload.a, payload.b)", actual: body.usage.total_tokens}
+      - &tokens {name: tokens, estimate: "max(payload.a, payload.b)", actual: body.usage.total_tokens}
   pictures: {url: https://a.example.com/}
+  none: {url: https://a.example.com/, limits: []}
+  alias: {url: https://a.example.com/, limits: [*tokens]}
 `
 	cfg, _, err := withFile(t, content)
 	if err != nil {
@@ -102,7 +104,7 @@ destinations:
 		t.Fatalf("%v in\n%s", err, converted)
 	}
 	for i, d := range again.Destinations {
-		if !reflect.DeepEqual(d.Limits, cfg.Destinations[i].Limits) || len(d.Limits) != 2-i {
+		if !reflect.DeepEqual(d.Limits, cfg.Destinations[i].Limits) || len(d.Limits) != []int{2, 1, 0, 1}[i] {
 			t.Errorf("limits of %s are %v, want %v", d.Name, d.Limits, cfg.Destinations[i].Limits)
 		}
 	}
@@ -153,12 +155,16 @@ func TestMistakesInFile(t *testing.T) {
 		{"limits:\n  A: {rate: 1/1s}", `d.yaml:2:3: limits.A: is not a name of a limit`},
 		{"limits:\n  a: {rate: 1, concurrency: 0, unit: 'a b', key: payload.}", `d.yaml:2:16: limits.a.concurrency: "0" is not a whole number, 1 or more`},
 		{"limits:\n  a: {rate: 1, concurrency: 0, unit: 'a b', key: payload.}", `d.yaml:2:32: limits.a.unit: "a b" is not a unit`},
-		{"limits: {tokens: {rate: 9/1s}}\ndestinations:\n  a:\n    url: https://a.example.com/\n    limits: [\n      token]", `d.yaml:6:7: destinations.a.limits: names limit "token", which is not defined; did you mean tokens?`},
+		{"limits: {tokens: {rate: 9/1s}}\ndestinations:\n  a:\n    url: https://a.example.com/\n    limits: [\n      token]", `d.yaml:5:5: destinations.a.limits: names limit "token", which is not defined; did you mean tokens?`},
 		{"limits: {calls: {rate: 9/1s}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: calls, estimate: payload.n}]}", `gives an estimate or actual of "calls", whose unit is calls; set the unit of calls, such as unit: tokens`},
-		{"limits: {tokens: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: tokens, actuals: body.n}]}", `d.yaml:3:60: destinations.a.limits: "actuals" is not a setting of a limit here; did you mean actual?`},
+		{"limits: {tokens: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: tokens, actuals: body.n}]}", `d.yaml:3:36: destinations.a.limits: "actuals" is not a setting of a limit here; did you mean actual?`},
 		{"limits: {tokens: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: tokens, actual: bdy.n}]}", `the actual of tokens is not a valid expression`},
 		{"limits: {a: {rate: 9/1s}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [a, a, b, c, d, e, f, g, h]}", `names 9 limits, which is more than 8`},
 		{"limits: {a: {rate: 9/1s}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [a, a]}", `names "a" twice; keep one`},
+		{"limits: {t: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: t, estimate: [payload.n]}]}", `destinations.a.limits: the estimate of a limit is not a text`},
+		{"limits: {t: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [{name: t, name: u}]}", `destinations.a.limits: line 3: mapping key "name" already defined at line 3`},
+		{"limits: {t: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: {name: t}}", `destinations.a.limits: is not a list`},
+		{"limits: {t: {rate: 9/1s, unit: t}}\ndestinations:\n  a: {url: https://a.example.com/, limits: [[t]]}", `destinations.a.limits: an item has no name of a limit`},
 		{"defaults: {ur: x}\ndestinations: {}", `d.yaml:1:12: defaults.ur: is not a setting; did you mean url?`},
 		{"destinations: {a: {url: https://a.example.com/, name: b}}", `destinations.a.name: is not a setting`},
 	} {

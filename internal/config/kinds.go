@@ -43,7 +43,7 @@ type kind struct {
 	takes string
 	// print writes a value as in the environment, secrets masked; nil is fmt.Sprint.
 	print func(reflect.Value) string
-	// hidden values are in no error: URLs, because people put credentials into them.
+	// hidden values are in no error: URLs, because people put credentials into them, and long lists.
 	hidden bool
 }
 
@@ -109,7 +109,7 @@ var byType = map[reflect.Type]kind{
 	reflect.TypeFor[Weights]():          {read: readWeights, takes: "use acme=3,guest=0.5", print: printWeights},
 	reflect.TypeFor[breaker.Rates]():    {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
 	reflect.TypeFor[Reserve]():          {read: readReserve, takes: "use parts of less than 100% together, such as high=20%,default=10%", print: printReserve},
-	reflect.TypeFor[LimitUses](): {read: readLimitUses, takes: "use a list such as [requests, {name: tokens, estimate: payload.max_tokens}]", print: func(v reflect.Value) string {
+	reflect.TypeFor[LimitUses](): {hidden: true, read: readLimitUses, takes: "use a list such as [requests, {name: tokens, estimate: payload.max_tokens}]", print: func(v reflect.Value) string {
 		if v.Len() == 0 {
 			return ""
 		}

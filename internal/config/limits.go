@@ -1,8 +1,9 @@
 package config
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,7 +47,6 @@ const calls = "calls"
 var (
 	limitName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	limitFields = []string{"rate", "concurrency", "unit", "key"}
-	useFields   = []string{"name", "estimate", "actual"}
 )
 
 // String is the list in YAML, as the file has it.
@@ -148,132 +148,112 @@ func (l *Limit) set(name, value string) (problem string) {
 	return ""
 }
 
-// limitProblem reports what is wrong with a node of a list of limits.
-type limitProblem func(node *yaml.Node, problem, fix string)
-
-// readUses reads the list of limits of a destination, and completes it by what is known of them; nil: that comes later.
-func readUses(list *yaml.Node, known []Limit, wrong limitProblem) (out LimitUses) {
-	if list.Kind == yaml.AliasNode {
-		list = list.Alias
-	}
-	nodes := list.Content
-	if list.Kind == yaml.ScalarNode {
-		nodes = []*yaml.Node{list}
-	} else if list.Kind != yaml.SequenceNode {
-		wrong(list, "is not a list", "write names of limits in brackets, or one a line")
-		return nil
-	}
-	if len(nodes) > mostLimits {
-		wrong(list, fmt.Sprintf("names %d limits, which is more than %d", len(nodes), mostLimits), "take some out")
-		return nil
-	}
-	for _, node := range nodes {
-		if node.Kind == yaml.AliasNode {
-			node = node.Alias
-		}
-		u, ok := LimitUse{Limit: Limit{Name: node.Value}}, true
-		if node.Kind != yaml.ScalarNode {
-			u.Name = ""
-		}
-		for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-			field, value := node.Content[i], node.Content[i+1]
-			switch field.Value {
-			case "name":
-				u.Name = value.Value
-			case "estimate":
-				u.Estimate = value.Value
-			case "actual":
-				u.Actual = value.Value
-			default:
-				fix := "use name, estimate and actual"
-				if near := Nearest(field.Value, useFields, 3); near != "" {
-					fix = "did you mean " + near + "?"
-				}
-				wrong(field, quote(field.Value)+" is not a setting of a limit here", fix)
-				ok = false
-			}
-		}
-		if u.Name == "" {
-			wrong(node, "has no name of a limit", "write a name of the section limits")
-			continue
-		}
-		if slices.ContainsFunc(out, func(other LimitUse) bool { return other.Name == u.Name }) {
-			wrong(node, "names "+quote(u.Name)+" twice", "keep one")
-			continue
-		}
-		if _, err := answers.Estimate(u.Estimate); err != nil {
-			wrong(node, "the estimate of "+u.Name+" is not a valid expression: "+err.Error(), "use one over key, request, payload and priority, such as payload.max_tokens")
-			ok = false
-		}
-		if _, err := answers.Actual(u.Actual); err != nil {
-			wrong(node, "the actual of "+u.Name+" is not a valid expression: "+err.Error(), "use one over body, headers and status, such as body.usage.total_tokens")
-			ok = false
-		}
-		if known != nil {
-			ok = u.resolve(known, func(problem, fix string) { wrong(node, problem, fix) }) && ok
-		}
-		if ok {
-			out = append(out, u)
-		}
-	}
-	return out
-}
-
-// resolve completes the use by the limit that it names.
-func (u *LimitUse) resolve(known []Limit, wrong func(problem, fix string)) bool {
-	i := slices.IndexFunc(known, func(l Limit) bool { return l.Name == u.Name })
-	if i < 0 {
-		names := make([]string, len(known))
-		for i, l := range known {
-			names[i] = l.Name
-		}
-		fix := "define it in the section limits of DESTINATIONS_FILE"
-		if near := Nearest(u.Name, names, max(2, len(u.Name)/3)); near != "" {
-			fix = "did you mean " + near + "?"
-		}
-		wrong("names limit "+quote(u.Name)+", which is not defined", fix)
-		return false
-	}
-	u.Limit = known[i]
-	u.place = place{} // which is no difference
-	if u.Unit == "" && (u.Estimate != "" || u.Actual != "") {
-		wrong("gives an estimate or actual of "+quote(u.Name)+", whose unit is calls", "set the unit of "+u.Name+", such as unit: tokens, or take them out")
-		return false
-	}
-	return true
-}
-
-// readLimitUses reads the list from a variable.
+// readLimitUses reads the list of limits of a destination, in YAML.
 func readLimitUses(text string) (any, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &root); err != nil || len(root.Content) == 0 {
+	var list any
+	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
 		return LimitUses{}, &unreadable{problem: "is not a list of limits in YAML"}
 	}
-	var first error
-	uses := readUses(root.Content[0], nil, func(_ *yaml.Node, problem, fix string) {
-		if first == nil {
-			first = &unreadable{problem: problem, fix: fix}
+	items, ok := list.([]any)
+	if name, alone := list.(string); alone {
+		items, ok = []any{name}, true
+	}
+	if !ok {
+		return LimitUses{}, &unreadable{problem: "is not a list", fix: "write names of limits in brackets, or one a line"}
+	}
+	if len(items) > mostLimits {
+		return LimitUses{}, &unreadable{problem: fmt.Sprintf("names %d limits, which is more than %d", len(items), mostLimits), fix: "take some out"}
+	}
+	uses := LimitUses{}
+	for _, item := range items {
+		u, err := readLimitUse(item)
+		if err == nil && slices.ContainsFunc(uses, func(other LimitUse) bool { return other.Name == u.Name }) {
+			err = &unreadable{problem: "names " + quote(u.Name) + " twice", fix: "keep one"}
 		}
-	})
-	return uses, first
+		if err != nil {
+			return LimitUses{}, err
+		}
+		uses = append(uses, u)
+	}
+	return uses, nil
 }
 
-// checkLimits completes the named limits of a destination.
+// readLimitUse reads a name, or a mapping with one.
+func readLimitUse(item any) (u LimitUse, err error) {
+	fields, ok := item.(map[string]any)
+	if name, alone := item.(string); alone {
+		fields, ok = map[string]any{"name": name}, true
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		into := map[string]*string{"name": &u.Name, "estimate": &u.Estimate, "actual": &u.Actual}[field]
+		if into == nil {
+			fix := "use name, estimate and actual"
+			if near := Nearest(field, []string{"name", "estimate", "actual"}, 3); near != "" {
+				fix = "did you mean " + near + "?"
+			}
+			return u, &unreadable{problem: quote(field) + " is not a setting of a limit here", fix: fix}
+		}
+		switch value := fields[field].(type) {
+		case string:
+			*into = value
+		case int:
+			*into = strconv.Itoa(value)
+		default:
+			return u, &unreadable{problem: "the " + field + " of a limit is not a text", fix: "write an expression in quotes"}
+		}
+	}
+	if !ok || u.Name == "" {
+		return u, &unreadable{problem: "an item has no name of a limit", fix: "write a name of the section limits"}
+	}
+	if _, err := answers.Estimate(u.Estimate); err != nil {
+		return u, &unreadable{problem: "the estimate of " + u.Name + " is not a valid expression: " + err.Error(), fix: "use one over key, request, payload and priority, such as payload.max_tokens"}
+	}
+	if _, err := answers.Actual(u.Actual); err != nil {
+		return u, &unreadable{problem: "the actual of " + u.Name + " is not a valid expression: " + err.Error(), fix: "use one over body, headers and status, such as body.usage.total_tokens"}
+	}
+	return u, nil
+}
+
+// checkLimits completes the named limits of a destination by the section limits of the file.
 func (l *loader) checkLimits(d *Destination, prefix string) {
 	for i := range d.Limits {
-		d.Limits[i].resolve(l.limits, func(problem, fix string) {
-			if l.found.ok(prefix + "LIMITS") {
-				l.found.fail(prefix+"LIMITS", fix, "%s", problem)
+		u := &d.Limits[i]
+		names := make([]string, len(l.limits))
+		for i, known := range l.limits {
+			names[i] = known.Name
+		}
+		at := slices.Index(names, u.Name)
+		if at < 0 {
+			fix := "define it in the section limits of DESTINATIONS_FILE"
+			if near := Nearest(u.Name, names, max(2, len(u.Name)/3)); near != "" {
+				fix = "did you mean " + near + "?"
 			}
-		})
+			l.found.fail(prefix+"LIMITS", fix, "names limit %s, which is not defined", quote(u.Name))
+			return
+		}
+		u.Limit = l.limits[at]
+		u.place = place{} // which is no difference
+		if u.Unit == "" && (u.Estimate != "" || u.Actual != "") {
+			l.found.fail(prefix+"LIMITS", "set the unit of "+u.Name+", such as unit: tokens, or take them out",
+				"gives an estimate or actual of %s, whose unit is calls", quote(u.Name))
+			return
+		}
 	}
 }
 
-// usesText is the list of a destination in the file as its variable has it.
-func (f *destinationsFile) usesText(node *yaml.Node, path string) (text string, err error) {
-	uses := readUses(node, append([]Limit{}, f.limits...), func(at *yaml.Node, problem, fix string) {
-		err = errors.New(problem)
-		f.fail(place{path, at.Line, at.Column}, fix, "%s", problem)
-	})
-	return uses.String(), err
+// inOneLine writes a node as a variable has it.
+func inOneLine(node *yaml.Node) (text, problem string) {
+	var v any
+	err := node.Decode(&v) // which follows aliases
+	var out []byte
+	if err == nil {
+		out, err = json.Marshal(v)
+	}
+	switch {
+	case err != nil:
+		return "", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n  "), "\n ", ";")
+	case v == nil:
+		return "", "has no value"
+	}
+	return string(out), ""
 }
