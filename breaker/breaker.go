@@ -48,6 +48,9 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 // needs a permit of the destination, too. "" is the destination's own breaker. A key that is
 // not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {
+	if key == b.key {
+		return b
+	}
 	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease, leave: b.leave, said: b.said}
 }
 
@@ -55,12 +58,18 @@ func (b *Breaker) Key(key string) *Breaker {
 // 1. It costs nothing, as [Breaker.Key] does. Less than 1 is 1. If n is above a window, Allow
 // returns a [*CostError]. All other limits count calls.
 func (b *Breaker) Cost(n int) *Breaker {
+	if max(1, n) == max(1, b.cost) {
+		return b
+	}
 	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease, leave: b.leave, said: b.said}
 }
 
 // Draws returns the breaker for calls that take that of named limits, and of those of [Options.Limits] that it does
 // not name their cost. It costs nothing. If a draw is above a window, Allow returns a [*CostError].
 func (b *Breaker) Draws(draws ...Draw) *Breaker {
+	if len(draws)+len(b.said) == 0 {
+		return b
+	}
 	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: b.leave, said: draws}
 }
 
@@ -78,6 +87,9 @@ func (b *Breaker) Lease(d time.Duration) *Breaker {
 // in its last tenth, of at most a minute; of a low budget in its last second. A sliding window has a reserve in its
 // Burst. Of a window or concurrency of 1 nothing is left.
 func (b *Breaker) Leave(percent int) *Breaker {
+	if leave(percent) == b.leave {
+		return b
+	}
 	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: leave(percent), said: b.said}
 }
 

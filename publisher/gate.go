@@ -244,8 +244,8 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, message s
 	}
 	var p breaker.Permit
 	var err error
-	have, granted := permit.(breaker.Permit)
-	have = have.Leave(g.leave(class))
+	given, granted := permit.(breaker.Permit)
+	have := given.Leave(g.leave(class))
 	switch {
 	case granted && cost == 0 && want.draws == nil:
 		p, err = have.ForKey(ctx, key)
@@ -255,11 +255,12 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, message s
 		if cost != have.Cost() || want.draws != nil && !slices.Equal(want.draws, have.Draws()) {
 			g.atOnce.Store(1)
 		}
-		var next *price
-		if last := g.last.Swap(&want); last != nil && last.equal(want) {
-			next = &want // jobs seem to be alike
+		if last := g.last.Load(); last != nil && last.equal(want) {
+			g.next.Store(last) // jobs seem to be alike
+		} else {
+			g.last.Store(&price{want.cost, want.draws})
+			g.next.Store(nil)
 		}
-		g.next.Store(next)
 		g.costly.Store(int64(max(0, len(g.classes)-1)))
 		p, err = have.ForCall(ctx, key, cost, want.draws...)
 	case of.Free():
@@ -275,12 +276,14 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, message s
 	no := engine.Admission{Verdict: engine.KeyRefused}
 	ofValue := refused && key != "" && strings.Contains(open.Limit, "/") // other keys may have other values
 	if granted && refused && cost > 0 && (open.Cause == breaker.CauseRate || open.Limit != "") && open.Name == g.b.Name() && !ofValue {
-		g.next.Store(&want) // it is the next job
+		g.next.Store(&price{want.cost, want.draws}) // it is the next job
 		g.costly.Store(int64(class))
 		g.denied.Store(time.Now().UnixNano())
 		return engine.Admission{Verdict: engine.Refused}
 	}
 	switch {
+	case granted && err == nil && p == given:
+		return engine.Admission{Permit: permit}
 	case err == nil:
 		return engine.Admission{Permit: p}
 	case key == "":

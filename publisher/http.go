@@ -93,7 +93,8 @@ type HTTPOptions struct {
 	// Rules, if set, come before the statuses above. A rate-limited answer is then reported
 	// with its body, after at most a second.
 	Rules Rules
-	// Costs, if set, is what a response says that the call has really cost of named limits, by their units.
+	// Costs, if set, is what a response says that the call has really cost of named limits, by their units, or by
+	// ":" and the name of one.
 	// It is called as Rules are, but not of a call that was rate limited.
 	Costs func(a Answered) map[string]int
 	// PerAttemptKey appends ":N", the number of retries made, to the

@@ -82,7 +82,11 @@ func (l NamedLimit) Draw(job *jobs.Job) (draw breaker.Draw, unestimated, unkeyed
 // really is what a call has really cost of named limits: what the handler has set in its copy of the job.
 func (d *decider) really(own *jobs.Job) (out []breaker.Draw) {
 	for _, l := range d.s.limits {
-		if n := own.Costs[l.Unit]; l.Unit != "" && n > 0 {
+		n := own.Cost
+		if l.Unit != "" {
+			n = cmp.Or(own.Costs[":"+l.Name], own.Costs[l.Unit])
+		}
+		if n > 0 {
 			out = append(out, breaker.Draw{Limit: l.Name, Cost: n})
 		}
 	}

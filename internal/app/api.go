@@ -186,6 +186,7 @@ type destinationRules struct {
 	needsKey      bool
 	timeout       time.Duration
 	rate, keyRate breaker.Rates
+	limits        config.LimitUses
 }
 
 // CheckOf returns the problems of jobs by cfg.
@@ -204,7 +205,7 @@ func (c *Check) take(cfg *config.Config) {
 			r.keys, _ = keyurl.Pattern(d.KeyPattern) // checked with the configuration
 		}
 		if d.Breaker.Enabled {
-			r.rate, r.keyRate = d.Rate, d.KeyRate
+			r.rate, r.keyRate, r.limits = d.Rate, d.KeyRate, d.Limits
 		}
 		of[d.Name] = r
 	}
@@ -232,16 +233,25 @@ func (c *Check) Problems(s *jobs.Spec) []jobs.FieldError {
 	if t := time.Duration(s.Request.TimeoutSecs) * time.Second; t > r.timeout {
 		problems = append(problems, jobs.FieldError{Field: "request.timeout_secs", Message: fmt.Sprintf("is more than the timeout of destination %s, %s", s.Destination, r.timeout)})
 	}
-	tooSmall := func(setting string, of breaker.Rates) {
-		if w, never := of.TooSmall(*s.Cost); never {
-			problems = append(problems, jobs.FieldError{Field: "cost", Message: fmt.Sprintf(
-				"%d is above the window %s of %s of destination %s: the job can never run; split it, or raise the window's burst", *s.Cost, w, setting, s.Destination)})
+	tooSmall := func(field string, cost int, setting string, of breaker.Rates) {
+		if w, never := of.TooSmall(cost); never {
+			problems = append(problems, jobs.FieldError{Field: field, Message: fmt.Sprintf(
+				"%d is above the window %s of %s of destination %s: the job can never run; split it, or raise the window's burst", cost, w, setting, s.Destination)})
 		}
 	}
+	cost := 1
 	if s.Cost != nil {
-		tooSmall("RATE", r.rate)
+		cost = *s.Cost
+		tooSmall("cost", cost, "RATE", r.rate)
 		if s.Key != "" {
-			tooSmall("KEY_RATE", r.keyRate)
+			tooSmall("cost", cost, "KEY_RATE", r.keyRate)
+		}
+	}
+	for _, l := range r.limits {
+		if l.Unit == "" {
+			tooSmall("cost", cost, "limit "+l.Name, l.Rate)
+		} else {
+			tooSmall("costs", s.Costs[l.Unit], "limit "+l.Name, l.Rate)
 		}
 	}
 	return problems

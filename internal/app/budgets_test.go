@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +33,10 @@ func (a *announcer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.calls[key] = append(a.calls[key], time.Now())
 	if key == "alice" && len(a.calls[key]) == 1 {
 		for name, value := range a.header {
+			if after, ok := strings.CutPrefix(value, "in "); ok {
+				d, _ := time.ParseDuration(after)
+				value = time.Now().Add(d).UTC().Format(time.RFC3339)
+			}
 			w.Header().Set(name, value)
 		}
 	}
@@ -49,7 +54,7 @@ func (a *announcer) called(key string) []time.Time {
 func TestBudgetsHoldCalls(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	in := func(d time.Duration) string { return "in " + d.String() } // after the call, see announcer
 	const hour = time.Hour
 	for i, row := range []struct {
 		name, preset, answers string

@@ -13,7 +13,7 @@ import (
 // namedLimits are the named limits of a destination, and what a response says of them; nil if it is not asked.
 func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(publisher.Answered) map[string]int, err error) {
 	type actual func(publisher.Answered) (float64, bool)
-	actuals := map[string]actual{} // by unit
+	actuals := map[string]actual{}
 	for _, u := range uses {
 		l := publisher.NamedLimit{NamedLimit: breaker.NamedLimit{Name: u.Name, Rate: u.Rate, Concurrency: u.Concurrency, Unit: u.Unit, OperatorRate: u.OperatorRate}}
 		if l.Key, err = answers.KeyBy(u.Key); err != nil {
@@ -27,7 +27,7 @@ func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(
 			return nil, nil, err //nolint:wrapcheck // likewise
 		}
 		if of != nil {
-			actuals[u.Unit] = of
+			actuals[":"+u.Name] = of
 		}
 		out = append(out, l)
 	}
@@ -36,9 +36,9 @@ func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(
 	}
 	return out, func(a publisher.Answered) map[string]int {
 		all := map[string]int{}
-		for unit, of := range actuals {
+		for name, of := range actuals {
 			if n, ok := of(a); ok {
-				all[unit] = int(math.Ceil(min(max(n, 1), jobs.MaxCosts)))
+				all[name] = int(math.Ceil(min(max(n, 1), jobs.MaxCosts)))
 			}
 		}
 		return all

@@ -393,6 +393,10 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		return refused("LIMITS", err)
 	}
 	options.Costs = costs
+	counted := []string{d.Limits.String()}
+	for _, l := range d.Limits {
+		counted = append(counted, l.Key)
+	}
 	traced.wrap(&options)
 	h, err := publisher.NewHTTP(options)
 	if err == nil {
@@ -409,7 +413,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.AlsoServes(d.AlsoServes...),
 			publisher.KeyBy(keyBy),
 			publisher.Limits(limits...),
-			publisher.Setting("what limits count", d.Limits.String()),
+			publisher.Setting("what limits count", fmt.Sprintf("%q", counted)),
 			publisher.Setting("key by", d.KeyBy),
 			publisher.Setting("preset", d.Preset),
 			publisher.Setting("URL", d.Method+" "+d.URL),

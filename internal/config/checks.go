@@ -248,7 +248,7 @@ func (l *loader) checkCallback(d Destination, prefix string, own bool) {
 			"is not set, and %s is: callbacks are signed, so that their receiver can verify the sender", url)
 	case d.CallbackURL == "" && len(secrets) > 0 && !own:
 		l.found.warn(secret, "is set, but %s is not: there are no callbacks to sign", url)
-	case own && len(secrets) == 0:
+	case own && len(secrets) == 0 && !l.uncalled:
 		l.found.warn(secret, "is not set, and CALLBACK_HOSTS is: the callbacks of this destination's jobs cannot be signed, and are not sent")
 	}
 	for _, s := range secrets {

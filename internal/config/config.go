@@ -22,6 +22,7 @@ var ofCalls = regexp.MustCompile(`^((AUTH|OAUTH|SIGN|CALLBACK)_.*|(HEADERS|ANSWE
 // loadWith is Load without the settings that match; nil: none.
 func loadWith(environ []string, without *regexp.Regexp) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
+	l.uncalled = without != nil
 	l.readFile(without)
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()

@@ -13,9 +13,10 @@ import (
 
 // loader reads the groups of the table and collects what is wrong.
 type loader struct {
-	env    *environment
-	found  findings
-	limits []Limit // of the file
+	env      *environment
+	found    findings
+	limits   []Limit // of the file
+	uncalled bool    // the process calls no API
 }
 
 // group is a struct, given by a pointer to it, whose variables have a prefix.
