@@ -269,6 +269,11 @@ func (j *Job) apply(f map[string]string) {
 			j.because(r)
 		}
 	}
+	if f[store.FieldTook] != "" {
+		j.CallSecs = new(float64(number(store.FieldTook)) / 1000)
+	} else if j.Status == Completed && j.StartedAt != nil && j.EndedAt != nil {
+		j.CallSecs = new(max(time.Millisecond, j.EndedAt.Sub(*j.StartedAt)).Seconds())
+	}
 	if j.Status == Expired {
 		j.MarkedExpiredAt = j.EndedAt
 	}

@@ -16,6 +16,7 @@ type HistoryEntry struct {
 	Status  Status    `json:"status" doc:"The status from then on." example:"pending"`
 	Event   string    `json:"event" doc:"What happened: created, started, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, worker_lost, recovered, repaired." example:"rescheduled"`
 	Detail  string    `json:"detail" doc:"More, for people." example:"available_at +60s, count 1, breaker deviantart open"`
+	Took    float64   `json:"call_secs,omitempty" doc:"How many seconds the call took that ended with this; left out without one." example:"0.21"`
 	By      string    `json:"by,omitempty" doc:"The actor: a worker, or the name of a person's token; left out if it happened by itself." example:"token:shop"`
 }
 
@@ -67,7 +68,7 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 	version := 1
 	for _, v := range store.Versions(fields[store.FieldHistory]) {
 		out = append(out, HistoryEntry{
-			Version: v.Version, At: time.UnixMilli(v.At).UTC(), Status: Status(v.Status), Event: v.Event, Detail: words.Detail(v), By: v.By,
+			Version: v.Version, At: time.UnixMilli(v.At).UTC(), Status: Status(v.Status), Event: v.Event, Detail: words.Detail(v), By: v.By, Took: v.Took / 1000,
 		})
 		version = v.Version
 	}
@@ -93,6 +94,9 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 			detail = fmt.Sprintf("answered %d", r.Status)
 		}
 		add(j.CompletedAt, Completed, "completed", detail)
+		if j.CallSecs != nil {
+			out[len(out)-1].Took = *j.CallSecs
+		}
 	case Waiting, Pending, RetryPending, Paused, Failed, Cancelled, Expired:
 	}
 	if over := len(out) - mostVersions; over > 0 {

@@ -99,6 +99,8 @@ type Job struct {
 
 	CreatedAt time.Time  `json:"created_at"`
 	StartedAt *time.Time `json:"started_at"`
+	// CallSecs is how long the last call took that has ended, in seconds; nil before one has.
+	CallSecs  *float64   `json:"call_secs"`
 	ExpiresAt *time.Time `json:"expires_at"`
 	// MarkedExpiredAt is when the job became expired.
 	MarkedExpiredAt *time.Time `json:"expired_at"`
@@ -155,7 +157,7 @@ func (j *Job) Clone() *Job {
 		p.Output = bytes.Clone(p.Output)
 		c.Parents[id] = p
 	}
-	c.MaxReschedules = copied(j.MaxReschedules)
+	c.MaxReschedules, c.CallSecs = copied(j.MaxReschedules), copied(j.CallSecs)
 	if c.Retry = copied(j.Retry); c.Retry != nil {
 		c.Retry.RetryOn = slices.Clone(j.Retry.RetryOn)
 	}

@@ -303,7 +303,7 @@ const (
 // outlineFields are the fields of a record that a Job without its payload needs.
 var outlineFields = []string{
 	store.FieldState, store.FieldTombstone, store.FieldAttempt, store.FieldReschedules, store.FieldCrashes,
-	store.FieldLastError, store.FieldBy, store.FieldStartedAt, store.FieldExpiresAt, store.FieldAvailableAt, store.FieldReason, store.FieldKey,
+	store.FieldLastError, store.FieldBy, store.FieldStartedAt, store.FieldTook, store.FieldExpiresAt, store.FieldAvailableAt, store.FieldReason, store.FieldKey,
 	store.FieldEndedAt, store.FieldResume, store.FieldResponseStatus, store.FieldResponseBody,
 }
 

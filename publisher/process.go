@@ -63,6 +63,9 @@ func (d *destination) decide(delivery *engine.Delivery, outcome store.Outcome, e
 	if event.traced != nil {
 		event.traced()
 	}
+	if event.Called {
+		outcome.Took = event.Took
+	}
 	deferred := (outcome.Kind == store.KindReschedule || outcome.Kind == store.KindUnstarted) && event.deferredBy != ""
 	var applied func(store.Applied)
 	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(d.calls, slog.LevelDebug) {

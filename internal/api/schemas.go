@@ -63,6 +63,7 @@ type Job struct {
 	AvailableAt     time.Time               `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
 	CreatedAt       time.Time               `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
 	StartedAt       *time.Time              `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
+	CallSecs        *float64                `json:"call_secs" doc:"How many seconds its last call took that has ended; null before one has." example:"0.21"`
 	ExpiresAt       *time.Time              `json:"expires_at" doc:"It is not started then or later; null: it never expires." example:"2030-02-01T00:00:00Z"`
 	ExpiredAt       *time.Time              `json:"expired_at" doc:"When it was taken out because it had expired." example:"2030-02-01T00:00:01Z"`
 	CompletedAt     *time.Time              `json:"completed_at" doc:"When the destination had accepted it." example:"2030-01-31T14:35:01Z"`
@@ -305,4 +306,8 @@ type Stats struct {
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
 	Unreachable      *Unreachable   `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 	Alone            *RefusedAlone  `json:"refused_alone,omitempty" doc:"Jobs that its API refused while it accepted others, in this hour and the one before; absent: none."`
+	Calls            *CallTimes     `json:"calls,omitempty" doc:"How long its calls took; absent: none has ended within the last hour."`
 }
+
+// CallTimes is ops.CallTimes, under the name that it has in the API.
+type CallTimes ops.CallTimes

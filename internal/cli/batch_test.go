@@ -147,12 +147,12 @@ func TestListOfAllStatuses(t *testing.T) {
 	b.enqueue(t, "--ttl 0", "j5-expired")
 	b.run(t, "pause", "j2-paused").ok(t)
 	b.run(t, "cancel", "j3-cancelled", "--reason", "wrong file").ok(t)
-	want := regexp.MustCompile(`^ID            DESTINATION  KEY  STATUS     AGE +DETAIL
-j5-expired    shop         -    expired    [0-9ms]+ +expired ([0-9-]+ )?[0-9:]{8}
-j4-waiting    shop         -    waiting    [0-9ms]+ +waiting for its parents to complete: j1-pending
-j3-cancelled  shop         -    cancelled  [0-9ms]+ +wrong file
-j2-paused     shop         -    paused     [0-9ms]+ +paused until it is resumed
-j1-pending    shop         -    pending    [0-9ms]+ +in line for a free worker
+	want := regexp.MustCompile(`^ID            DESTINATION  KEY  STATUS     AGE +CALL +DETAIL
+j5-expired    shop         -    expired    [0-9ms]+ +- +expired ([0-9-]+ )?[0-9:]{8}
+j4-waiting    shop         -    waiting    [0-9ms]+ +- +waiting for its parents to complete: j1-pending
+j3-cancelled  shop         -    cancelled  [0-9ms]+ +- +wrong file
+j2-paused     shop         -    paused     [0-9ms]+ +- +paused until it is resumed
+j1-pending    shop         -    pending    [0-9ms]+ +- +in line for a free worker
 $`)
 	if out := b.run(t, "list").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

@@ -25,7 +25,30 @@ func (c *getCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if err != nil {
 		return noJob(c.ID, err)
 	}
-	return c.show(p, job, func(r *rows) { r.addJob(job, time.Now()) })
+	var entries ops.List[jobs.HistoryEntry]
+	if job.CallSecs != nil && !c.json() {
+		if entries, err = s.History(ctx, c.ID); err != nil {
+			return noJob(c.ID, err)
+		}
+	}
+	return c.show(p, job, func(r *rows) { r.addJob(job, calls(entries.Items), time.Now()) })
+}
+
+// mostCalls bounds the calls of a job that are listed.
+const mostCalls = 10
+
+// calls lists the last calls of a job: how long each took, and what it came to.
+func calls(entries []jobs.HistoryEntry) string {
+	var all []string
+	for _, e := range entries {
+		if e.Took > 0 {
+			all = append(all, explain.Took(e.Took)+" ("+e.Event+")")
+		}
+	}
+	if over := len(all) - mostCalls; over > 0 {
+		all = append([]string{"…"}, all[over:]...)
+	}
+	return strings.Join(all, ", ")
 }
 
 type historyCmd struct {
@@ -43,14 +66,14 @@ func (c *historyCmd) Run(ctx context.Context, p *Process, s *session) error {
 		return p.printJSON(ops.Page[jobs.HistoryEntry]{Items: entries.Items})
 	}
 	r := newRows()
-	r.add("VERSION", "AT", "STATUS", "EVENT", "BY", "DETAIL")
+	r.add("VERSION", "AT", "STATUS", "EVENT", "CALL", "BY", "DETAIL")
 	now, last := time.Now(), 0
 	for _, e := range entries.Items {
 		if e.Version > last+1 {
-			r.add("…", "", "", "", "", plural(e.Version-last-1, "entry", "entries")+" not kept")
+			r.add("…", "", "", "", "", "", plural(e.Version-last-1, "entry", "entries")+" not kept")
 		}
 		last = e.Version
-		r.add(strconv.Itoa(e.Version), explain.At(e.At, now), string(e.Status), e.Event, dash(e.By), clip(e.Detail, mostShown))
+		r.add(strconv.Itoa(e.Version), explain.At(e.At, now), string(e.Status), e.Event, took(&e.Took), dash(e.By), clip(e.Detail, mostShown))
 	}
 	return r.print(p)
 }
@@ -58,8 +81,16 @@ func (c *historyCmd) Run(ctx context.Context, p *Process, s *session) error {
 // mostShown bounds payloads and answers in the text output, in characters.
 const mostShown = 300
 
-// addJob appends all about a job.
-func (r *rows) addJob(j ops.Job, now time.Time) {
+// took is how long a call took; "-" without one.
+func took(secs *float64) string {
+	if secs == nil || *secs == 0 {
+		return "-"
+	}
+	return explain.Took(*secs)
+}
+
+// addJob appends all about a job, and its calls.
+func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	r.add("id", j.ID)
 	r.add("destination", j.Destination)
 	r.addIf("key", j.Key)
@@ -77,6 +108,7 @@ func (r *rows) addJob(j ops.Job, now time.Time) {
 		r.add("available", explain.At(j.AvailableAt, now)+" (in "+explain.Duration(j.AvailableAt.Sub(now))+")")
 	}
 	r.addIf("started", ago(j.StartedAt, now))
+	r.addIf("calls", calls)
 	if j.ExpiresAt != nil && !j.Status.Final() {
 		r.add("expires", expiry(j.Job, now))
 	}

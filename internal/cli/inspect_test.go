@@ -156,9 +156,9 @@ func TestList(t *testing.T) {
 	}
 
 	out := b.run(t, "list", "--key", "bob", "--status", "pending,running", "--destination", "shop").ok(t)
-	want := regexp.MustCompile(`^ID     DESTINATION  KEY  STATUS   AGE +DETAIL
-job-3  shop         bob  pending  [0-9ms]+ +in line for a free worker
-job-1  shop         bob  pending  [0-9ms]+ +in line for a free worker
+	want := regexp.MustCompile(`^ID     DESTINATION  KEY  STATUS   AGE +CALL +DETAIL
+job-3  shop         bob  pending  [0-9ms]+ +- +in line for a free worker
+job-1  shop         bob  pending  [0-9ms]+ +- +in line for a free worker
 $`)
 	if !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
@@ -188,11 +188,11 @@ func TestHistory(t *testing.T) {
 	b.run(t, "cancel", "a").ok(t)
 	by := regexp.QuoteMeta(operator())
 	space := strings.Repeat(" ", len(operator())-1)
-	want := regexp.MustCompile(`^VERSION  AT +STATUS     EVENT      BY` + space[1:] + `  DETAIL
-1        ([0-9-]+ )?[0-9:]{8}  pending    created    -
-2        ([0-9-]+ )?[0-9:]{8}  paused     paused     ` + by + `  tea\[2J time
-3        ([0-9-]+ )?[0-9:]{8}  pending    resumed    ` + by + `
-4        ([0-9-]+ )?[0-9:]{8}  cancelled  cancelled  ` + by + `
+	want := regexp.MustCompile(`^VERSION  AT +STATUS     EVENT      CALL  BY` + space[1:] + `  DETAIL
+1        ([0-9-]+ )?[0-9:]{8}  pending    created    -     -
+2        ([0-9-]+ )?[0-9:]{8}  paused     paused     -     ` + by + `  tea\[2J time
+3        ([0-9-]+ )?[0-9:]{8}  pending    resumed    -     ` + by + `
+4        ([0-9-]+ )?[0-9:]{8}  cancelled  cancelled  -     ` + by + `
 $`)
 	if out := b.run(t, "history", "a").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

@@ -34,9 +34,9 @@ func (c *listCmd) Run(ctx context.Context, p *Process, s *session) error {
 	now := time.Now()
 	t := table[ops.ListedJob]{
 		none: "no jobs",
-		head: []string{"ID", "DESTINATION", "KEY", "STATUS", "AGE", "DETAIL"},
+		head: []string{"ID", "DESTINATION", "KEY", "STATUS", "AGE", "CALL", "DETAIL"},
 		row: func(j ops.ListedJob) []string {
-			return []string{j.ID, j.Destination, dash(j.Key), string(j.Status), explain.Duration(now.Sub(j.CreatedAt)), detail(j.Job, now)}
+			return []string{j.ID, j.Destination, dash(j.Key), string(j.Status), explain.Duration(now.Sub(j.CreatedAt)), took(j.CallSecs), detail(j.Job, now)}
 		},
 	}
 	if found.Next != "" {

@@ -52,7 +52,11 @@ func (c *statsCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if err != nil {
 		return err
 	}
-	return statsTable(found, now.Local()).print(p, c.outputFlag, ops.Page[ops.Stats]{Items: found})
+	t := statsTable(found, now.Local())
+	if len(found) == 1 && found[0].Calls != nil {
+		t.rest = found[0].Calls.String() + "\n"
+	}
+	return t.print(p, c.outputFlag, ops.Page[ops.Stats]{Items: found})
 }
 
 // statsTable has columns for the statuses that jobs have.

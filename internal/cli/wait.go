@@ -52,7 +52,7 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 		return fmt.Errorf("enqueue: %w", err)
 	}
 	ended.Duplicate = job.Duplicate
-	err = c.show(p, ended, func(r *rows) { r.addJob(ops.Job{Job: ended}, time.Now()) })
+	err = c.show(p, ended, func(r *rows) { r.addJob(ops.Job{Job: ended}, "", time.Now()) })
 	if err == nil && ended.Status != jobs.Completed {
 		err = fmt.Errorf("job %s is %s%s", ended.ID, ended.Status, because(ended.LastError))
 	}

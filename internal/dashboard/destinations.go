@@ -71,6 +71,7 @@ type destinationPage struct {
 	// Alone are the jobs that the API refused while it accepted others, AloneText says how many; nil and "" without any.
 	Alone     *jobs.RefusedAlone
 	AloneText string
+	Calls     *ops.CallTimes // nil: none of late
 	// Limit is the limit that an operator has set, LimitText its wording; nil for none.
 	Limit     *ops.Override
 	LimitText string
@@ -152,6 +153,11 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	if r, refused := alone[name]; refused {
 		p.Alone, p.AloneText = &r, explain.Alone(r, d.now())
 	}
+	calls, err := d.ops.CallTimes(ctx, name)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the operation
+	}
+	p.Calls = calls[0]
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
 			w.Unreachable = maps.Clone(w.Unreachable)

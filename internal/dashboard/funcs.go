@@ -22,6 +22,7 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"count":      chart.Count,
 		"plural":     plural,
 		"duration":   explain.Duration,
+		"took":       explain.Took,
 		"clip":       text.Cut,
 		"cause":      explain.Cause,
 		"upper":      ops.Upper,

@@ -19,6 +19,7 @@ type completion struct {
 	response  *store.Response
 	output    string
 	reason    store.Reason
+	took      time.Duration
 	done      chan error
 	result    store.Completed
 }
@@ -117,7 +118,7 @@ func (e *Engine) settle(d *Delivery) (over bool) {
 	s := store.Applied{}
 	var err error
 	if o.Kind == store.KindComplete {
-		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response, output: o.Output, reason: o.Reason}
+		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response, output: o.Output, reason: o.Reason, took: o.Took}
 		err = e.repeat(e.hard, func() error { return d.tried(e.acks.do(a)) })
 		if err == nil {
 			defer e.recorded.Add(-1) // after applied
@@ -163,7 +164,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 	for own, as := range byQueue {
 		args := store.CompleteArgs{Queue: own, Worker: e.o.Worker, Retention: e.o.Retention}
 		for _, a := range as {
-			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response, Output: a.output, Reason: a.reason})
+			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response, Output: a.output, Reason: a.reason, Took: a.took})
 		}
 		queue, n := "", 0
 		if e.completes[own] && !asked {

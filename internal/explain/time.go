@@ -34,6 +34,18 @@ func Duration(d time.Duration) string {
 	return unit(hours, day, "d") + unit(hours%day, time.Hour, "h")
 }
 
+// Took writes how long a call took: 0ms, 210ms, 1.2s, 12s, 4m12s.
+func Took(secs float64) string {
+	switch d := time.Duration(secs * float64(time.Second)); {
+	case d < time.Second:
+		return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + "ms"
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return Duration(d.Round(time.Second))
+	}
+}
+
 // unit writes how many whole units d has; "" for none.
 func unit(d, size time.Duration, name string) string {
 	if d < size {

@@ -41,7 +41,7 @@ func TestRecordAndRead(t *testing.T) {
 	recorders[1].Observe(&second)
 	first, other := options.Observers[1], second.Observers[0]
 
-	first.OnCall(publisher.Call{Destination: "deviantart", Outcome: publisher.OutcomeSuccess})
+	first.OnCall(publisher.Call{Destination: "deviantart", Outcome: publisher.OutcomeSuccess, Took: 200 * time.Millisecond})
 	first.OnJob(publisher.JobEvent{Destination: "deviantart", Result: publisher.Completed})
 	other.OnCall(publisher.Call{Destination: "deviantart", Outcome: publisher.OutcomeRateLimited})
 	other.OnJob(publisher.JobEvent{Destination: "deviantart", Result: publisher.Rescheduled})
@@ -91,6 +91,9 @@ func TestRecordAndRead(t *testing.T) {
 	}
 	if _, err := read(t, rdb, "deviantart", start, start.AddDate(1, 0, 0), time.Minute); err == nil {
 		t.Error("a year is read")
+	}
+	if times, err := store.DefaultNamespace.CallTimes(t.Context(), rdb, []string{"deviantart"}, now); err != nil || times[0].Calls != 2 || times[0].Max < 180*time.Millisecond || times[0].Max > 220*time.Millisecond {
+		t.Errorf("calls took %+v, %v", times, err)
 	}
 	keys := rdb.Keys(t.Context(), "tidegate:{tidegate:deviantart}:minutes:*").Val()
 	for _, key := range keys {

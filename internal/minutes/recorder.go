@@ -3,7 +3,6 @@ package minutes
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -25,12 +24,11 @@ const (
 	backlogEvery = 30 * time.Second
 )
 
-// counter identifies one count in Redis.
+// counter identifies one count in Redis: a field of a hash of an hour, which is kept for a time.
 type counter struct {
-	destination string
-	hour        int64
-	minute      int
-	name        string
+	key, field string
+	hour       int64
+	kept       time.Duration
 }
 
 // Recorder counts what one worker does.
@@ -60,6 +58,7 @@ func (r *Recorder) Observe(o *publisher.Options) {
 			if c.Outcome == publisher.OutcomeRateLimited {
 				r.add(c.Destination, limited, 1)
 			}
+			r.took(c)
 		},
 		OnJob: func(e publisher.JobEvent) {
 			if name := resultNames[e.Result]; name != "" {
@@ -80,7 +79,24 @@ func (r *Recorder) add(destination, name string, n int) {
 		return
 	}
 	now := r.now()
-	c := counter{destination, hourOf(now), now.UTC().Minute(), name}
+	hour := hourOf(now)
+	r.count(counter{r.ns.MinutesKey(destination, hour), field(now.UTC().Minute(), name), hour, Kept + time.Hour}, n)
+}
+
+// took counts how long a call took, unless it was cut short or did not leave.
+func (r *Recorder) took(c publisher.Call) {
+	switch c.Outcome {
+	case publisher.OutcomeUnreachable, publisher.OutcomeInterrupted, publisher.OutcomeCancelled:
+		return
+	}
+	if !store.System(c.Destination) {
+		now := r.now()
+		key, field := r.ns.CallCounter(c.Destination, now, c.Took)
+		r.count(counter{key, field, hourOf(now), store.CallsKept}, 1)
+	}
+}
+
+func (r *Recorder) count(c counter, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[c] += n
@@ -118,14 +134,13 @@ func (r *Recorder) flush(ctx context.Context) {
 	}
 	added := make(map[counter]*redis.IntCmd, len(counts))
 	_, err := redispipe.Run(ctx, r.rdb, func(pipe redis.Pipeliner) error {
-		hashes := map[string]bool{}
+		hashes := map[string]time.Duration{}
 		for c, n := range counts {
-			key := r.ns.MinutesKey(c.destination, c.hour)
-			added[c] = pipe.HIncrBy(ctx, key, field(c.minute, c.name), int64(n))
-			hashes[key] = true
+			added[c] = pipe.HIncrBy(ctx, c.key, c.field, int64(n))
+			hashes[c.key] = c.kept
 		}
-		for key := range maps.Keys(hashes) {
-			pipe.Expire(ctx, key, Kept+time.Hour)
+		for key, kept := range hashes {
+			pipe.Expire(ctx, key, kept)
 		}
 		return nil
 	})

@@ -54,6 +54,8 @@ type Outcome struct {
 	Response *Response
 	// Output, of KindComplete, is the value of FieldOutput; "" for none.
 	Output string
+	// Took is how long the call took; 0 without one.
+	Took time.Duration
 	// Extend is added to the job's expiry, if it has one.
 	Extend time.Duration
 }
@@ -91,8 +93,12 @@ func Apply(ctx context.Context, rdb redis.Scripter, queue, id, run string, o Out
 		extend = strconv.FormatInt(Millis(o.Extend), 10)
 	}
 	status, body := o.Response.args()
+	took := ""
+	if o.Took > 0 {
+		took = strconv.FormatInt(Millis(o.Took), 10)
+	}
 	v, err := valuesOf(applyScript.Run(ctx, rdb, []string{TaskKey(queue, id), ActiveKey(queue), LeaseKey(queue)},
-		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy, o.Refusals))
+		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy, o.Refusals, took))
 	if err != nil {
 		return Applied{}, fmt.Errorf("%s job %s: %w", o.Kind, id, err)
 	}

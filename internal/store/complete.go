@@ -22,9 +22,10 @@ type Response struct {
 // Completion is one job that has completed.
 type Completion struct {
 	ID       string
-	Response *Response // nil without one
-	Output   string    // "" without one
-	Reason   Reason    // "" if no rule decided
+	Response *Response     // nil without one
+	Output   string        // "" without one
+	Reason   Reason        // "" if no rule decided
+	Took     time.Duration // of the call
 }
 
 // CompleteArgs are jobs of one queue that have completed.
@@ -55,7 +56,7 @@ func (a CompleteArgs) eval(ctx context.Context, c redis.Scripter, eval evaluatio
 		ActiveKey(a.Queue), LeaseKey(a.Queue), CompletedKey(a.Queue),
 		processed + ":" + now.Format(time.DateOnly), processed,
 	}
-	args := make([]any, 0, 5+3*len(a.Jobs))
+	args := make([]any, 0, 5+4*len(a.Jobs))
 	args = append(args, a.Queue, now.Add(processedFor).Unix(), int64(a.Retention/time.Second), a.Worker, 0)
 	extras := 0
 	for _, job := range a.Jobs {
@@ -67,7 +68,7 @@ func (a CompleteArgs) eval(ctx context.Context, c redis.Scripter, eval evaluatio
 	args[4] = extras
 	for _, job := range a.Jobs {
 		status, body := job.Response.args()
-		args = append(args, job.ID, status, body)
+		args = append(args, job.ID, status, body, Millis(job.Took))
 	}
 	return eval(completeScript, ctx, c, keys, args...)
 }

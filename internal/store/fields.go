@@ -21,6 +21,7 @@ const (
 	FieldReason         = "reason"       // why it waits or has ended; see Reason
 	FieldLastError      = "last_error"
 	FieldStartedAt      = "started_at" // unix ms of the latest start
+	FieldTook           = "took"       // ms of its last call that has ended; absent of a completed job: from started_at to ended_at
 	FieldBy             = "by"         // worker that has or had it
 	FieldEndedAt        = "ended_at"   // unix ms
 	FieldExpiresAt      = "expires_at" // unix ms

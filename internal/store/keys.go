@@ -241,6 +241,12 @@ func (n Namespace) MinutesKey(destination string, hour int64) string {
 	return ours(n.Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
 }
 
+// callsKey is the HASH of how long the calls of a destination took that ended in the hour of an instant, in the slot
+// of MinutesKey.
+func (n Namespace) callsKey(destination string, at time.Time) string {
+	return ours(n.Queue(destination, Default), "calls:"+strconv.FormatInt(at.Unix()/3600, 10))
+}
+
 // ActionsChannel notifies workers of the action requested of a running job: "<queue> <id>
 // <action>". All databases of a Redis share it: the job's hash decides.
 func (n Namespace) ActionsChannel() string { return n.Key("actions") }

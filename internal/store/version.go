@@ -14,6 +14,7 @@ type Version struct {
 	By      string `json:"by"`
 	// Detail is text of an operator or an API.
 	Detail string  `json:"detail"`
+	Took   float64 `json:"took"`  // ms that the call took which ended with it; 0: there was none
 	Delay  float64 `json:"delay"` // ms until the job is available
 	Count  int     `json:"count"` // of the counter of the event
 	Reason Reason  `json:"reason"`

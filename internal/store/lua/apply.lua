@@ -12,6 +12,7 @@
 -- ARGV[11] the run whose outcome it is ('' = whichever has the job)
 -- ARGV[12] field of a counter that ARGV[7] bounds in place of the kind's ('' = none)
 -- ARGV[13] what `refusals` is to say, before the time ('' leaves it, '-' deletes it)
+-- ARGV[14] ms that the call took ('' = no call)
 -- returns {what happened, counter of the kind, available_at in ms, 1 if it has finished
 --   and has children, the problem it failed with}; what happened is the kind, "fail"
 --   where the bound was reached, "cancel" or "pause" where that was requested meanwhile,
@@ -20,7 +21,7 @@
 local key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3]
 local id, kind, delay, reason, problem, limit = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local response_status, response_body, extension, run, counted_by = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
-local refusals = ARGV[13]
+local refusals, took = ARGV[13], ARGV[14]
 -- The counter of each kind.
 local counters = { reschedule = 'reschedules', retry = 'attempt', recover = 'crashes' }
 local others = { fail = true, cancel = true, requeue = true, defer = true }
@@ -132,6 +133,9 @@ end
 if problem ~= '' then
   redis.call('HSET', key, 'last_error', problem)
 end
+if took ~= '' then
+  redis.call('HSET', key, 'took', took)
+end
 if refusals == '-' then
   redis.call('HDEL', key, 'refusals')
 elseif refusals ~= '' then
@@ -152,6 +156,7 @@ if recovered then
   entries[#entries + 1] = { status = 'running', event = 'worker_lost', count = not blameless and count or nil, by = by }
 end
 local function record_event(entry)
+  entry.took = tonumber(took)
   entries[#entries + 1] = entry
   append_history(key, entries)
 end

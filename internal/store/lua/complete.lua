@@ -6,7 +6,7 @@
 -- ARGV[1] queue   ARGV[2] expiry of KEYS[4], unix seconds
 -- ARGV[3] retention in seconds              ARGV[4] worker
 -- ARGV[5] how many of the jobs have an output or a reason; of each: id, output, reason ('' = none)
--- ARGV[...] per job: id, response status ('' = none), response body
+-- ARGV[...] per job: id, response status ('' = none), response body, ms that the call took
 -- returns per job: 1 completed, 2 was completed before (a repeated call),
 --   3 completed, and it has children, 0 the job does not exist any more
 --
@@ -21,11 +21,11 @@ local extras = first > 6 and {} -- where they begin, by id
 for i = 6, first - 1, 3 do
   extras[ARGV[i]] = i
 end
-for i = first, #ARGV, 3 do
+for i = first, #ARGV, 4 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', active_key, -1, id) -- the oldest are at the end
-  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due')
+  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due', 'took', 'started_at')
   local state = f[1]
   if not state then
     redis.call('ZREM', lease_key, id)
@@ -46,6 +46,11 @@ for i = first, #ARGV, 3 do
     else
       redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', worker,
         'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
+    end
+    -- A job may wait in its worker before its call, and its completion for Redis.
+    local took = tonumber(ARGV[i + 3])
+    if f[7] or math.abs(now - (tonumber(f[8] or '') or 0) - took) > 5 + took / 10 then
+      redis.call('HSET', key, 'took', ARGV[i + 3])
     end
     local extra = extras and extras[id]
     if extra and ARGV[extra + 1] ~= '' then

@@ -90,7 +90,7 @@ local function shorten(text)
   return string.gsub(string.sub(text, 1, 300), '[\192-\255][\128-\191]*$', '') .. '...'
 end
 
--- Appends to the history: entries of {status, event, by, at}, and detail (a text) or
+-- Appends to the history: entries of {status, event, by, at, took}, and detail (a text) or
 -- delay, count and reason, which store.Version puts into words. The first
 -- version, "created", is not stored but read from the message; of the others the
 -- last 99 are kept.
@@ -101,7 +101,7 @@ local function append_history(key, entries)
     version = version + 1
     local line = cjson.encode({ version = version, at = tonumber(e.at) or now, status = e.status,
       event = e.event, detail = shorten(e.detail), by = e.by,
-      delay = e.delay, count = e.count, reason = shorten(e.reason) })
+      took = e.took, delay = e.delay, count = e.count, reason = shorten(e.reason) })
     history = history and history .. '\n' .. line or line
     if version > 100 then
       history = string.sub(history, string.find(history, '\n', 1, true) + 1)

@@ -1,0 +1,46 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+)
+
+// The times of calls are right within a tenth, over the turn of an hour, and of the last hour only.
+func TestCallTimes(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ns, d := store.DefaultNamespace, redistest.Name(t, "d")
+		now := time.Date(2026, 11, 27, 14, 5, 0, 0, time.UTC)
+		count := func(calls int, ago, took time.Duration) {
+			key, field := ns.CallCounter(d, now.Add(-ago), took)
+			if err := rdb.HIncrBy(t.Context(), key, field, int64(calls)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count(500, 70*time.Minute, time.Hour)
+		count(60, 40*time.Minute, 210*time.Millisecond)
+		count(35, 2*time.Minute, 1500*time.Millisecond)
+		count(5, 0, 30*time.Second)
+		all, err := ns.CallTimes(t.Context(), rdb, []string{"none", d}, now)
+		if err != nil || all[0] != (store.CallTimes{}) {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		got := all[1]
+		for _, c := range []struct {
+			name      string
+			got, want time.Duration
+		}{{"half", got.P50, 210 * time.Millisecond}, {"nine of ten", got.P90, 1500 * time.Millisecond}, {"the longest", got.Max, 30 * time.Second}} {
+			if c.got < c.want*9/10 || c.got > c.want*11/10 {
+				t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+			}
+		}
+		if got.Calls != 100 {
+			t.Errorf("%d calls, want 100", got.Calls)
+		}
+	})
+}
