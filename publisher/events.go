@@ -31,7 +31,8 @@ type JobEvent struct {
 	// Options.MaxCrashes. A worker that only seemed dead can still complete the job and then
 	// reports that.
 	Poison bool
-	// LastError is the stored error of a failed job; "" for other results.
+	// LastError is the stored error of a failed job, and what a retry or reschedule has left as the last error of its
+	// job; "" for none.
 	LastError string
 	// Outcome of the call, as in Call; "" without a call.
 	Outcome string

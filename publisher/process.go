@@ -66,6 +66,9 @@ func (d *destination) decide(delivery *engine.Delivery, outcome store.Outcome, e
 	if event.Called {
 		outcome.Took = event.Took
 	}
+	if outcome.Kind == store.KindRetry || outcome.Kind == store.KindReschedule {
+		event.LastError = outcome.Error
+	}
 	deferred := (outcome.Kind == store.KindReschedule || outcome.Kind == store.KindUnstarted) && event.deferredBy != ""
 	var applied func(store.Applied)
 	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(d.calls, slog.LevelDebug) {

@@ -13,8 +13,21 @@ import (
 )
 
 type pauseInput struct {
-	Destination string  `path:"destination" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
-	Body        *Reason `doc:"May be left out."`
+	destinationOnly
+
+	Body *Reason `doc:"May be left out."`
+}
+
+// destinationOnly names a destination by its path.
+type destinationOnly struct {
+	Destination string `path:"destination" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
+}
+
+// errorsInput names a destination, and the time whose errors are listed.
+type errorsInput struct {
+	destinationOnly
+
+	Since time.Time `query:"since" doc:"Only of attempts from that hour on; a day ago unless given." example:"2030-01-31T14:00:00Z"`
 }
 
 // destinationFilter is a filter by destination.
@@ -66,6 +79,15 @@ func (a *api) destinationOperations() {
 			return nil, newProblem(http.StatusConflict, "destination %s", strings.TrimPrefix(err.Error(), "jobs: forget destination: "))
 		}
 		return out, notFoundIfUnknown(ctx, err)
+	})
+	register[ops.List[ops.TopError]](a, operation{
+		method: http.MethodGet, path: "/v1/destinations/{destination}/errors", id: "list-errors", tag: tagDestinations, scope: access.ScopeRead,
+		missing: true, where: "path",
+		summary:     "List the most frequent errors",
+		description: "What attempts of the destination ended with, the most frequent first: counted by text, with ids and numbers left out, per hour. 25 hours are kept.",
+	}, func(ctx context.Context, in *errorsInput) (any, error) {
+		out, err := a.ops.TopErrors(ctx, in.Destination, in.Since)
+		return out, notFoundIfUnknown(err)
 	})
 	register[ops.List[Worker]](a, operation{
 		method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: tagDestinations, scope: access.ScopeRead,

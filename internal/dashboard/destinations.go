@@ -72,12 +72,23 @@ type destinationPage struct {
 	Alone     *jobs.RefusedAlone
 	AloneText string
 	Calls     *ops.CallTimes // nil: none of late
+	Errors    []topError
 	// Limit is the limit that an operator has set, LimitText its wording; nil for none.
 	Limit     *ops.Override
 	LimitText string
 	Lengths   []tripLength
 	// Route advises on an API that limits one kind of calls by itself; "" for none.
 	Route string
+}
+
+// mostErrors bounds the errors that are shown of a destination.
+const mostErrors = 10
+
+// topError is an error that attempts ended with, and the list of such jobs.
+type topError struct {
+	ops.TopError
+
+	URL string
 }
 
 // statusCount is how many jobs are in a status.
@@ -158,6 +169,13 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 		return nil, err //nolint:wrapcheck // it names the operation
 	}
 	p.Calls = calls[0]
+	found, err := d.ops.TopErrors(ctx, name, s.begin(d.now()))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the operation
+	}
+	for _, e := range found.Items[:min(len(found.Items), mostErrors)] {
+		p.Errors = append(p.Errors, topError{e, filter{Destination: name, Error: e.Match}.URL()})
+	}
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
 			w.Unreachable = maps.Clone(w.Unreachable)

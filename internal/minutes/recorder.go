@@ -41,11 +41,12 @@ type Recorder struct {
 
 	mu     sync.Mutex
 	counts map[counter]int
+	errors map[errorsOf]map[string]store.ErrorCount
 }
 
 // NewRecorder returns a Recorder without counts.
 func NewRecorder(rdb redis.UniversalClient, client *jobs.Client, log *slog.Logger) *Recorder {
-	return &Recorder{rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, log: log, now: time.Now, counts: map[counter]int{}}
+	return &Recorder{rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, log: log, now: time.Now, counts: map[counter]int{}, errors: map[errorsOf]map[string]store.ErrorCount{}}
 }
 
 // Observe adds the recorder to the observers of a publisher.
@@ -64,6 +65,7 @@ func (r *Recorder) Observe(o *publisher.Options) {
 			if name := resultNames[e.Result]; name != "" {
 				r.add(e.Destination, name, 1)
 			}
+			r.failed(e)
 		},
 		OnExpired: func(destination string, n int) { r.add(destination, expired, n) },
 	})
@@ -125,6 +127,7 @@ func (r *Recorder) Run(ctx context.Context) {
 // flush adds the counts to those in Redis. After an error they are kept for the next flush; if
 // Redis had added them and only the reply was lost, they count twice.
 func (r *Recorder) flush(ctx context.Context) {
+	r.flushErrors(ctx)
 	r.mu.Lock()
 	counts := r.counts
 	r.counts = map[counter]int{}

@@ -247,6 +247,12 @@ func (n Namespace) callsKey(destination string, at time.Time) string {
 	return ours(n.Queue(destination, Default), "calls:"+strconv.FormatInt(at.Unix()/3600, 10))
 }
 
+// errorsKey is the HASH of the errors that attempts of a destination ended with in the hour of an instant, in the slot
+// of MinutesKey.
+func (n Namespace) errorsKey(destination string, at time.Time) string {
+	return ours(n.Queue(destination, Default), "errors:"+strconv.FormatInt(at.Unix()/3600, 10))
+}
+
 // ActionsChannel notifies workers of the action requested of a running job: "<queue> <id>
 // <action>". All databases of a Redis share it: the job's hash decides.
 func (n Namespace) ActionsChannel() string { return n.Key("actions") }
