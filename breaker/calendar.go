@@ -79,3 +79,13 @@ func (c calendar) window(at time.Time) (from, to time.Time) {
 	}
 	return c.boundary(near, i), c.boundary(near, i+1)
 }
+
+// End is when the fixed window ends that holds an instant; zero if the window slides, or its zone is not known here.
+func (w LimitWindow) End(at time.Time) time.Time {
+	zone, err := time.LoadLocation(w.Zone)
+	if err != nil || w.Zone == "" {
+		return time.Time{}
+	}
+	_, end := calendar{w.Window, zone}.window(at)
+	return end
+}

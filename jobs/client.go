@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/forecast/snapshot"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -33,6 +34,7 @@ type Client struct {
 	served    servedCache
 	trace     traceFunc // may be nil
 	check     func(*Spec) []FieldError
+	forecasts *snapshot.Reader
 }
 
 // ClientOption changes a client.
@@ -90,6 +92,7 @@ func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error)
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("jobs: new client: %w", err)
 	}
+	c.forecasts = snapshot.NewReader(c.rdb, c.ns, c.now)
 	c.limits, c.log = c.limits.withDefaults(), cmp.Or(c.log, slog.Default())
 	return c, nil
 }

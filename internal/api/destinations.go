@@ -30,6 +30,12 @@ type errorsInput struct {
 	Since time.Time `query:"since" doc:"Only of attempts from that hour on; a day ago unless given." example:"2030-01-31T14:00:00Z"`
 }
 
+type forecastInput struct {
+	destinationOnly
+
+	Key string `query:"key" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" patternDescription:"1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit" doc:"Say also when the waiting jobs of this key have started." example:"alice"`
+}
+
 // destinationFilter is a filter by destination.
 type destinationFilter struct {
 	Destination string `query:"destination" maxLength:"63" doc:"Only of this destination." example:"deviantart"`
@@ -87,7 +93,15 @@ func (a *api) destinationOperations() {
 		description: "What attempts of the destination ended with, the most frequent first: counted by text, with ids and numbers left out, per hour. 25 hours are kept.",
 	}, func(ctx context.Context, in *errorsInput) (any, error) {
 		out, err := a.ops.TopErrors(ctx, in.Destination, in.Since)
-		return out, notFoundIfUnknown(err)
+		return out, notFoundIfUnknown(ctx, err)
+	})
+	register[jobs.Forecast](a, operation{
+		method: http.MethodGet, path: "/v1/destinations/{destination}/forecast", id: "get-forecast", tag: tagDestinations, scope: access.ScopeRead, missing: true, where: "path",
+		summary:     "Get a forecast",
+		description: "When the backlog of a destination is empty if no job is enqueued, what holds its jobs, and what expires before it can start. It takes the same time whatever the number of jobs, and is a second old at most.",
+	}, func(ctx context.Context, in *forecastInput) (any, error) {
+		out, err := a.ops.Forecast(ctx, in.Destination, in.Key)
+		return out, notFoundIfUnknown(ctx, err)
 	})
 	register[ops.List[Worker]](a, operation{
 		method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: tagDestinations, scope: access.ScopeRead,

@@ -26,8 +26,9 @@ const (
 	cancelled   = "cancelled"
 	expired     = "expired"
 	rescheduled = "rescheduled"
-	calls       = "calls"
-	limited     = "limited"
+	calls       = store.MinuteCalls
+	limited     = store.MinuteLimited
+	took        = store.MinuteTook
 	backlog     = "backlog"
 )
 

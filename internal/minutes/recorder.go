@@ -3,7 +3,6 @@ package minutes
 import (
 	"context"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -55,6 +54,7 @@ func (r *Recorder) Observe(o *publisher.Options) {
 		OnCall: func(c publisher.Call) {
 			if c.Outcome != publisher.OutcomeUnreachable {
 				r.add(c.Destination, calls, 1)
+				r.add(c.Destination, took, int(c.Took.Round(time.Millisecond)/time.Millisecond))
 			}
 			if c.Outcome == publisher.OutcomeRateLimited {
 				r.add(c.Destination, limited, 1)
@@ -82,7 +82,7 @@ func (r *Recorder) add(destination, name string, n int) {
 	}
 	now := r.now()
 	hour := hourOf(now)
-	r.count(counter{r.ns.MinutesKey(destination, hour), field(now.UTC().Minute(), name), hour, Kept + time.Hour}, n)
+	r.count(counter{r.ns.MinutesKey(destination, hour), store.MinuteField(now.UTC().Minute(), name), hour, Kept + time.Hour}, n)
 }
 
 // took counts how long a call took, unless it was cut short or did not leave.
@@ -161,8 +161,6 @@ func (r *Recorder) flush(ctx context.Context) {
 	}
 }
 
-func field(minute int, name string) string { return strconv.Itoa(minute) + ":" + name }
-
 // countBacklogs records the backlog of each destination, unless another worker did within
 // backlogEvery. Destinations without jobs cost nothing: see counted.
 func (r *Recorder) countBacklogs(ctx context.Context) {
@@ -178,7 +176,7 @@ func (r *Recorder) countBacklogs(ctx context.Context) {
 	_, _ = redispipe.Run(ctx, r.rdb, func(pipe redis.Pipeliner) error {
 		for d, n := range backlogs {
 			key := r.ns.MinutesKey(d, hourOf(now))
-			pipe.HSet(ctx, key, field(now.UTC().Minute(), backlog), n)
+			pipe.HSet(ctx, key, store.MinuteField(now.UTC().Minute(), backlog), n)
 			pipe.Expire(ctx, key, Kept+time.Hour)
 		}
 		return nil

@@ -1,0 +1,322 @@
+// Package snapshot reads what a forecast needs from Redis: ten commands for a destination at most, and four for each
+// named limit, whatever the number of jobs. All askers of a process share a forecast for a second.
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/forecast"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+const (
+	// fresh is how long a forecast is shared, mostKept how many are.
+	fresh    = time.Second
+	mostKept = 1000
+	// patience bounds a read, which goes on if the first of its askers leaves.
+	patience = 5 * time.Second
+	// recent minutes show what calls take, and how many an API accepts.
+	recent = 30
+)
+
+// Reader makes forecasts. It is safe for concurrent use.
+type Reader struct {
+	rdb redis.UniversalClient
+	ns  store.Namespace
+	now func() time.Time
+
+	flight singleflight.Group
+	mu     sync.Mutex
+	kept   map[string]kept
+}
+
+type kept struct {
+	of *forecast.Forecast
+	at time.Time
+}
+
+// NewReader returns a Reader that has read nothing. now is the clock by which forecasts are kept.
+func NewReader(rdb redis.UniversalClient, ns store.Namespace, now func() time.Time) *Reader {
+	return &Reader{rdb: rdb, ns: ns, now: now, kept: map[string]kept{}}
+}
+
+// Forecast returns the forecast of a destination, a second old at most. Errors: Redis's.
+func (r *Reader) Forecast(ctx context.Context, destination string) (*forecast.Forecast, error) {
+	r.mu.Lock()
+	k, ok := r.kept[destination]
+	r.mu.Unlock()
+	if age := r.now().Sub(k.at); ok && age >= 0 && age < fresh {
+		return k.of, nil
+	}
+	done := r.flight.DoChan(destination, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		at := r.now()
+		s, err := r.read(ctx, destination)
+		if err != nil {
+			return nil, fmt.Errorf("forecast %s: %w", destination, err)
+		}
+		f := forecast.Run(s)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.kept) >= mostKept {
+			clear(r.kept)
+		}
+		r.kept[destination] = kept{f, at}
+		return f, nil
+	})
+	select {
+	case got := <-done:
+		if got.Err != nil {
+			return nil, got.Err
+		}
+		return got.Val.(*forecast.Forecast), nil //nolint:forcetypeassert // all are
+	case <-ctx.Done():
+		return nil, fmt.Errorf("forecast %s: %w", destination, ctx.Err())
+	}
+}
+
+func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snapshot, err error) {
+	entries, err := r.rdb.HGetAll(ctx, r.ns.WorkersKey()).Result()
+	if err != nil {
+		return s, fmt.Errorf("read workers: %w", err)
+	}
+	outlooks, err := store.Outlooks(ctx, r.rdb, r.ns.Queues(destination))
+	if err != nil {
+		return s, err //nolint:wrapcheck // it says what it is
+	}
+	live, by := store.LiveWorkers(entries, outlooks[0].At), destination
+	served := store.System(destination)
+	for _, w := range live {
+		served = served || slices.Contains(w.Destinations, destination)
+		by = cmp.Or(w.ServedBy[destination], by)
+	}
+	b, err := breaker.Namespace(r.ns).Outlook(ctx, r.rdb, by)
+	if err != nil {
+		return s, err //nolint:wrapcheck // it says what it is
+	}
+	calls, err := r.ns.Recently(ctx, r.rdb, by, b.Now, recent)
+	if err != nil {
+		return s, err //nolint:wrapcheck // it says what it is
+	}
+	s.At = b.Now
+	var headers []map[string]string
+	for class, o := range outlooks {
+		s.Queues[class] = queueOf(o, b.Now)
+		headers = append(headers, o.Headers...)
+		for i, n := range o.Errors {
+			for range min(n, mostErrors) {
+				s.Errors = append(s.Errors, store.ForecastError(i))
+			}
+		}
+		if o.Pause != nil {
+			s.Stopped = destination + " is " + words.PausedBy(o.Pause.By, o.Pause.Reason)
+		}
+	}
+	slices.Sort(s.Errors)
+	if u, unreached := store.NotReached(live, by); unreached && s.Stopped == "" {
+		s.Stopped = "no worker reaches " + destination + ": " + u.Problem
+	}
+	if !served && s.Stopped == "" {
+		s.Stopped = "no worker serves " + destination
+	}
+	addBreaker(&s, b, calls)
+	addLimits(&s, b, calls, headers)
+	return s, nil
+}
+
+// mostErrors bounds the errors of one size.
+const mostErrors = 1000
+
+func queueOf(o store.Outlook, now time.Time) forecast.Queue {
+	q := forecast.Queue{Ready: o.Pending + o.InTurns, InTurns: o.InTurns, Keys: o.KeyLengths, AllKeys: o.Keys, Waiting: o.Waiting}
+	slices.SortStableFunc(o.Later, func(a, b store.Timed) int { return a.At.Compare(b.At) })
+	for _, t := range o.Later {
+		q.Later = append(q.Later, forecast.Bucket{At: t.At, Jobs: t.N})
+	}
+	slices.SortStableFunc(o.Entered, func(a, b store.Timed) int { return cmp.Compare(a.N, b.N) })
+	for _, t := range o.Entered {
+		if n := len(q.Entered); n > 0 && t.At.Before(q.Entered[n-1].At) {
+			continue // it was put back in front of others
+		}
+		q.Entered = append(q.Entered, forecast.Mark{Place: float64(t.N), At: t.At})
+	}
+	if len(q.Entered) > 0 {
+		q.Entered = append(q.Entered, forecast.Mark{Place: float64(q.Ready), At: now})
+	}
+	for _, e := range o.Expiring {
+		q.Expiring = append(q.Expiring, forecast.Expiring{
+			ID: e.ID, At: e.At, Since: e.Since, Weight: e.Weight, Later: e.State == store.StateScheduled || e.State == store.StateRetry,
+		})
+	}
+	return q
+}
+
+// addBreaker adds until when the breaker holds calls, and what workers can do at once.
+func addBreaker(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent) {
+	for _, n := range b.Slots {
+		s.Slots += float64(n)
+		s.PerWorker = max(s.PerWorker, float64(n))
+	}
+	if c := b.Limits.Concurrency; c != nil {
+		s.Slots = min(s.Slots, float64(c.Limit))
+	}
+	if calls.Calls > 0 {
+		s.Took = calls.Took / time.Duration(calls.Calls)
+	}
+	st := b.Status
+	s.Ramp = float64(st.SlowStart)
+	switch {
+	case st.State == breaker.Closed || s.Stopped != "":
+		return
+	case st.UntilReset:
+		s.Stopped = "the breaker is open by hand, until: tidegate breaker reset " + st.Name
+	case st.Cause == breaker.CauseCredentials:
+		s.Stopped = "the API refuses the credentials of " + st.Name
+	}
+	s.Ramp, s.Because = 1, "the breaker is OPEN"
+	if st.IncidentCause == breaker.CauseOutage {
+		s.Because = "the API is down"
+	}
+	if s.OpensAt = st.OpenUntilRedis; st.State == breaker.HalfOpen {
+		s.OpensAt, s.Because = s.At, "one call tests whether the API answers again"
+	}
+}
+
+// addLimits adds the windows of each limit that is known, or what the API has accepted of late.
+func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, headers []map[string]string) {
+	add := func(w breaker.LimitWindow, prefix, unit string, cost float64, fixed bool) {
+		s.Windows = append(s.Windows, forecast.Window{LimitWindow: w, Words: prefix + Words(w, unit), Cost: cost, Fixed: fixed})
+	}
+	for _, w := range b.Limits.Declared {
+		add(w, "", "calls", store.MeanCost(headers, ""), false)
+	}
+	for _, n := range b.Limits.Named {
+		cost := store.MeanCost(headers, "")
+		if n.Unit != "calls" {
+			cost = store.MeanCost(headers, n.Unit)
+		}
+		keys := 0.0
+		for _, other := range b.Limits.Named {
+			if other.Name == n.Name {
+				keys++
+			}
+		}
+		for _, w := range n.Windows { // jobs are taken to be spread over the keys of a limit
+			add(w, "limit "+n.Name+": ", n.Unit, cost/keys, false)
+		}
+		if c := n.Concurrency; c != nil {
+			s.Slots = min(s.Slots, float64(c.Limit)*keys)
+		}
+	}
+	period := periodOf(b.Ends)
+	known := len(s.Windows) > 0
+	for _, w := range b.Limits.Announced {
+		if w.Window == 0 {
+			w.Window = period
+		}
+		if l := b.Limits.Learned; w.Window == 0 && l != nil {
+			w.Window = l.Window
+		}
+		if w.Window == 0 && !w.ResetsAt.IsZero() {
+			w.Window = usual(w.ResetsAt.Sub(s.At))
+		}
+		if w.Limit == 0 && calls.Span > 0 {
+			w.Limit = max(w.Remaining, int(float64(calls.Calls-calls.Limited)*float64(w.Window)/float64(calls.Span)))
+		}
+		if w.Window == 0 || w.Limit == 0 {
+			continue
+		}
+		if w.Remaining < 0 || w.ResetsAt.IsZero() || !w.ResetsAt.After(s.At) {
+			w.Remaining, w.ResetsAt = w.Limit, windowEnd(s, b, w.Window)
+		}
+		add(w, "", "calls", 1, true)
+		known = true
+	}
+	if l := b.Limits.Learned; l != nil && !known {
+		switch {
+		case l.Calls > 0 && l.Window > 0:
+			add(breaker.LimitWindow{Limit: l.Calls, Window: l.Window, Remaining: l.Calls / 2, ResetsAt: windowEnd(s, b, l.Window)}, "about ", "calls", 1, true)
+			known = true
+		case l.RatePerSec > 0:
+			add(breaker.LimitWindow{Limit: 1, Window: time.Duration(float64(time.Second) / l.RatePerSec), Burst: 1}, "about ", "calls", 1, false)
+			known = true
+		}
+	}
+	accepted := calls.Calls - calls.Limited
+	if known || len(b.Ends) == 0 || calls.Limited == 0 || accepted <= 0 || calls.Span < 2*time.Second {
+		return
+	}
+	w := breaker.LimitWindow{Limit: accepted, Window: calls.Span, Burst: 1}
+	if period > 0 {
+		w.Limit, w.Window = max(1, int(math.Round(float64(accepted)*float64(period)/float64(calls.Span)))), period
+	}
+	w.Remaining, w.ResetsAt = w.Limit/2, windowEnd(s, b, w.Window)
+	add(w, "as measured, ", "calls", 1, period > 0)
+}
+
+// windowEnd is the end of the window of an API, which begins when the breaker opens calls again.
+func windowEnd(s *forecast.Snapshot, b breaker.Outlook, length time.Duration) time.Time {
+	if s.OpensAt.After(s.At) {
+		return s.OpensAt
+	}
+	if len(b.Ends) > 0 && b.Ends[0].Before(s.At) {
+		return s.At.Add(length - s.At.Sub(b.Ends[0])%length)
+	}
+	return s.At.Add(length)
+}
+
+// periodOf is the usual time between the ends of openings, by the latest ones; 0 if there are too few.
+func periodOf(ends []time.Time) time.Duration {
+	var apart []time.Duration
+	for i := 0; i+1 < len(ends) && i < 9; i++ {
+		if d := ends[i].Sub(ends[i+1]); d > 0 {
+			apart = append(apart, d)
+		}
+	}
+	if len(apart) == 0 {
+		return 0
+	}
+	slices.Sort(apart)
+	return apart[len(apart)/2]
+}
+
+// usual is the shortest usual length of a window that has so much left.
+func usual(left time.Duration) time.Duration {
+	for _, d := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour, 24 * time.Hour} {
+		if left <= d+time.Second {
+			return d
+		}
+	}
+	return left
+}
+
+// Words name a limit: "60 calls an hour".
+func Words(w breaker.LimitWindow, unit string) string {
+	per, usual := map[time.Duration]string{
+		time.Second: "a second", time.Minute: "a minute", time.Hour: "an hour", 24 * time.Hour: "a day", breaker.Month: "a month",
+	}[w.Window]
+	if !usual {
+		digits := time.Duration(math.Pow(10, math.Floor(math.Log10(float64(max(10, w.Window))))-1))
+		per = "per " + strings.TrimPrefix(breaker.Rate{Calls: 1, Per: w.Window.Round(digits)}.String(), "1/")
+	}
+	if w.Zone != "" {
+		per += " of " + w.Zone
+	}
+	if w.Limit == 1 {
+		unit = strings.TrimSuffix(unit, "s")
+	}
+	return fmt.Sprintf("%d %s %s", w.Limit, unit, per)
+}

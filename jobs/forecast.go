@@ -1,0 +1,113 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/forecast"
+	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Forecast says when the backlog of a destination is empty, and what expires before it can start, if no further job is
+// enqueued.
+type Forecast struct {
+	forecast.Report
+
+	// Key is about the jobs that wait for a key's turn, or for its limits; nil unless it was asked for.
+	Key *KeyForecast `json:"key" doc:"About the jobs of the key that was asked for; null: none was."`
+}
+
+// KeyForecast says when the jobs of a key that wait for its turn, or for its limits, have started.
+type KeyForecast struct {
+	Name    string       `json:"name" doc:"The key." example:"alice"`
+	Backlog int          `json:"backlog" doc:"How many of its jobs wait for its turn, or for its limits; those among the others in the queue are not counted." example:"12"`
+	EmptyAt forecast.ETA `json:"empty_at" doc:"When the last of them starts."`
+}
+
+// ETA says when a job starts: between From and To for 90 % of jobs.
+type ETA = forecast.ETA
+
+// Forecast returns the forecast of a destination, and with a key that of its jobs. All callers of a process share it for
+// a second, and its cost does not depend on the number of jobs. Errors: ErrUnknownDestination, or Redis's.
+func (c *Client) Forecast(ctx context.Context, destination, key string) (*Forecast, error) {
+	if err := c.checkExisting(ctx, destination); err != nil {
+		return nil, fmt.Errorf("jobs: forecast: %w", err)
+	}
+	f, err := c.forecasts.Forecast(ctx, destination)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	out := &Forecast{Report: f.Report(destination)}
+	if key != "" {
+		if out.Key, err = c.forecastKey(ctx, f, destination, key); err != nil {
+			return nil, fmt.Errorf("jobs: forecast: %w", err)
+		}
+	}
+	return out, nil
+}
+
+func (c *Client) forecastKey(ctx context.Context, f *forecast.Forecast, destination, key string) (*KeyForecast, error) {
+	queues, held := c.ns.Queues(destination), []*redis.IntCmd{}
+	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
+		for _, q := range queues {
+			held = append(held, pipe.ZCard(ctx, store.HeldJobsKey(q, key)))
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the jobs of a key: %w", err)
+	}
+	k := &KeyForecast{Name: key, EmptyAt: f.ETA(f.At, time.Time{})}
+	limited, stopped, err := c.keyLimit(ctx, f, destination+"/"+key, func() (n int) {
+		for _, h := range held {
+			n += int(h.Val())
+		}
+		return n - 1
+	}())
+	if err != nil {
+		return nil, err
+	}
+	last := limited
+	for class, h := range held {
+		n := int(h.Val())
+		k.Backlog += n
+		if q := &f.Queues[class]; n > 0 && q.AllKeys > 0 {
+			last = latest(last, f.Start(class, q.PlaceInTurn(n-1)))
+		}
+	}
+	switch {
+	case stopped != "":
+		k.EmptyAt = forecast.None(stopped)
+	case k.Backlog == 0:
+		k.EmptyAt.Because = "no job waits for this key"
+	default:
+		k.EmptyAt = f.ETA(last, limited)
+	}
+	return k, nil
+}
+
+// keyLimit is when the job of a key with so many others before it may start by the breaker and the declared limit of
+// the key, or why no job of it starts.
+func (c *Client) keyLimit(ctx context.Context, f *forecast.Forecast, name string, before int) (at time.Time, stopped string, err error) {
+	b, err := breaker.Namespace(c.ns).Get(ctx, c.rdb, name)
+	switch {
+	case err != nil:
+		return at, "", err //nolint:wrapcheck // it says what it is
+	case b.UntilReset:
+		return at, "the breaker of " + name + " is open by hand, until: tidegate breaker reset " + name, nil
+	case b.State != breaker.Closed && b.Cause == breaker.CauseCredentials:
+		return at, "the API refuses the credentials of " + name, nil
+	}
+	at = latest(f.At, b.OpenUntilRedis)
+	if b.Rate != nil {
+		at = latest(at, b.Rate.Due(max(0, before)))
+	}
+	return at, "", nil
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
