@@ -107,3 +107,52 @@ func TestForecast(t *testing.T) {
 		}
 	})
 }
+
+// What a job's ETA stands on, by how it waits, and why there is none.
+func TestETA(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t), context.Background()
+	b.served("60/1h")
+	first := b.enqueue(jobs.ID("first-" + b.dest))
+	for range 28 {
+		b.enqueue()
+	}
+	last := b.enqueue(jobs.ID("last-" + b.dest))
+	urgent := b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
+	child, later := b.enqueue(jobs.After(last.ID)), b.enqueue(jobs.Delay(5*time.Hour))
+	paused := b.enqueue(jobs.ID("paused-" + b.dest))
+	b.must(b.Pause(ctx, paused.ID, jobs.By("ann")))
+	orphan := b.enqueue(jobs.After(paused.ID))
+	now, err := b.Now(ctx)
+	b.must(err)
+	zero, far := 0, 29
+	for name, c := range map[string]struct {
+		id      string
+		place   jobs.Place
+		after   time.Duration
+		because string
+	}{
+		"the next one":          {first.ID, jobs.Place{Ahead: &zero}, time.Minute, "60 calls an hour"},
+		"the last one":          {last.ID, jobs.Place{Ahead: &far}, 30 * time.Minute, "60 calls an hour"},
+		"an urgent one":         {urgent.ID, jobs.Place{Ahead: &zero}, 0, "60 calls an hour"},
+		"a child":               {child.ID, jobs.Place{}, 30 * time.Minute, "60 calls an hour"},
+		"one with a time":       {later.ID, jobs.Place{}, 5 * time.Hour, "its own time"},
+		"a paused one":          {paused.ID, jobs.Place{}, -1, "it is paused by ann"},
+		"a child of the paused": {orphan.ID, jobs.Place{}, -1, "it waits for " + paused.ID + ", which has no time: it is paused by ann"},
+	} {
+		e, err := b.ETA(ctx, b.get(c.id), c.place)
+		switch {
+		case err != nil || e == nil || e.Because != c.because:
+			t.Errorf("%s: %+v, %v, want because %q", name, e, err, c.because)
+		case c.after < 0 && e.At != nil || c.after >= 0 && (e.At == nil || (e.At.Sub(now)-c.after).Abs() > 90*time.Second):
+			t.Errorf("%s: at %v, want after %v", name, e.At, c.after)
+		case e.At != nil && (e.From.After(*e.At) || e.To.Before(*e.At)):
+			t.Errorf("%s: %v is not between %v and %v", name, e.At, e.From, e.To)
+		}
+	}
+	ended := b.get(first.ID)
+	ended.Status = jobs.Completed
+	if e, err := b.ETA(ctx, ended, jobs.Place{}); e != nil || err != nil {
+		t.Errorf("ended: %+v, %v", e, err)
+	}
+}

@@ -101,7 +101,7 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Location", "/v1/jobs/"+job.ID)
 	a.warnUnserved(ctx, w.Header(), job.Destination)
 	if !job.Duplicate { // the caller knows the payload
-		a.writeJSON(ctx, w, http.StatusCreated, ops.Job{Job: job})
+		a.writeJSON(ctx, w, http.StatusCreated, a.ops.Enqueued(ctx, job))
 		return
 	}
 	// The existing job may have another payload.

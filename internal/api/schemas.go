@@ -76,6 +76,7 @@ type Job struct {
 	Crashes         int                     `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool                    `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
 	Waiting         orNull[explain.Waiting] `json:"waiting" doc:"Why it does not run now, or that its worker is lost; null if it runs or has ended, and in answers to an enqueue."`
+	ETA             orNull[jobs.ETA]        `json:"eta" doc:"When it starts; null if it runs or has ended, in answers to an enqueue of several jobs, and beyond the first 100 of a list."`
 	Redacted        bool                    `json:"redacted,omitempty" doc:"True where payload, query, headers, response and output are left out because the token lacks the scope payloads." example:"false"`
 }
 

@@ -80,12 +80,16 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if c.Wait {
 		return c.await(ctx, p, s, job)
 	}
-	return c.show(p, job, func(r *rows) {
+	doc := s.Enqueued(ctx, job)
+	return c.show(p, doc, func(r *rows) {
 		r.add("id", job.ID)
 		r.add("destination", job.Destination)
 		r.add("status", string(job.Status))
 		if job.Status == jobs.Pending {
-			r.addComing("starts", &job.AvailableAt)
+			r.addComing("available", &job.AvailableAt)
+		}
+		if doc.ETA != nil && doc.ETA.At != nil {
+			r.add("starts", etaText(*doc.ETA, time.Now()))
 		}
 		if !job.Status.Final() {
 			r.addComing("expires", job.ExpiresAt)

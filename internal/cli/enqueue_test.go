@@ -19,16 +19,18 @@ import (
 type document struct {
 	jobs.Job
 	Waiting *explain.Waiting `json:"waiting"`
+	ETA     *jobs.ETA        `json:"eta"`
+	ETA     *jobs.ETA        `json:"eta"`
 }
 
 func TestEnqueueAllFlags(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	at := time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
-	printed := decode[jobs.Job](t, b.run(t, "enqueue", "-o", "json", "--destination", "shop", "--key", "alice",
+	printed := decode[document](t, b.run(t, "enqueue", "-o", "json", "--destination", "shop", "--key", "alice",
 		"--payload", `{"title": "Sunset <3"}`, "--path", "/items/7", "--query", "a=b&c=d", "--header", "X-A: b", "--header", "X-Time:10:30,11",
 		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--cost", "40", "--priority", "high",
-		"--retry", "max=3,initial=10s,multiplier=1.5,max-delay=2m,on=timeout+failure").ok(t))
+		"--retry", "max=3,initial=10s,multiplier=1.5,max-delay=2m,on=timeout+failure").ok(t)).Job
 	zero := 0
 	want := jobs.Job{
 		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh,
@@ -58,7 +60,7 @@ func TestEnqueueExpiry(t *testing.T) {
 	b := newBench(t, shop...)
 	left := func(id string, flags ...string) time.Duration {
 		t.Helper()
-		printed := decode[jobs.Job](t, b.run(t, append([]string{"enqueue", "-d", "shop", "--id", id, "-o", "json"}, flags...)...).ok(t))
+		printed := decode[document](t, b.run(t, append([]string{"enqueue", "-d", "shop", "--id", id, "-o", "json"}, flags...)...).ok(t)).Job
 		read := b.job(t, id)
 		if diff := cmp.Diff(printed, read); diff != "" || read.ExpiresAt == nil {
 			t.Fatalf("expires at %v; get (-enqueue +get)\n%s", read.ExpiresAt, diff)
@@ -169,7 +171,7 @@ func TestEnqueueForms(t *testing.T) {
 		{[]string{"--payload", "@" + image, "--encoding", "raw"}, jobs.Request{Encoding: jobs.EncodingRaw}, `{"filename":"sunset.png","content_type":"image/png","base64":"AP8K"}`},
 		{[]string{"--payload", `"text"`, "--encoding", "raw"}, jobs.Request{Encoding: jobs.EncodingRaw}, `"text"`},
 	} {
-		printed := decode[jobs.Job](t, b.run(t, append([]string{"enqueue", "-d", "shop", "-o", "json"}, row.args...)...).ok(t))
+		printed := decode[document](t, b.run(t, append([]string{"enqueue", "-d", "shop", "-o", "json"}, row.args...)...).ok(t)).Job
 		if diff := cmp.Diff(row.request, printed.Request); diff != "" || string(printed.Payload) != strings.ReplaceAll(row.payload, "<", `\u003c`) && string(printed.Payload) != row.payload {
 			t.Errorf("%v: payload %s, request (-want +got)\n%s", row.args, printed.Payload, diff)
 		}

@@ -67,5 +67,8 @@ func etaText(e jobs.ETA, now time.Time) string {
 	if e.At == nil {
 		return "not known: " + e.Because
 	}
+	if e.To.Sub(now) < time.Second {
+		return "now"
+	}
 	return explain.At(e.At.Local(), now) + " (" + explain.At(e.From.Local(), now) + " to " + explain.At(e.To.Local(), now) + "): " + e.Because
 }

@@ -98,6 +98,9 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	if j.Waiting != nil {
 		r.add("waits", j.Waiting.Text)
 	}
+	if j.ETA != nil && j.ETA.At != nil { // else what it waits for says why
+		r.add("starts", etaText(*j.ETA, now))
+	}
 	if j.Priority != jobs.PriorityDefault {
 		r.add("priority", string(j.Priority))
 	}

@@ -24,6 +24,7 @@ const mostShown = 32 << 10
 type jobPage struct {
 	*jobs.Job
 	Wait        *wait
+	ETA         *jobs.ETA
 	History     []historyRow
 	Graph       template.HTML
 	payload     []byte // the first mostShown bytes
@@ -69,7 +70,7 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 		return nil, fmt.Errorf("read job %s: %w", id, err)
 	}
 	job := found.Job
-	p := &jobPage{Job: job, CLI: id, Wait: waitOf(found), Actions: actsFor(string(job.Status))}
+	p := &jobPage{Job: job, CLI: id, Wait: waitOf(found), ETA: found.ETA, Actions: actsFor(string(job.Status))}
 	history, err := d.ops.History(ctx, id)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return nil, fmt.Errorf("read the history of %s: %w", id, err)

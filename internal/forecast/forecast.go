@@ -364,12 +364,6 @@ func at(marks []Mark, place float64) time.Time {
 	return marks[i-1].At.Add(time.Duration(min(part, 1) * float64(marks[i].At.Sub(marks[i-1].At))))
 }
 
-// PlaceSince estimates the place of the ready job that entered its queue at an instant.
-func (q *Queue) PlaceSince(t time.Time) float64 {
-	low, high := q.placesSince(t)
-	return (low + high) / 2
-}
-
 // placesSince are the first and the last place of jobs that entered the queue at an instant.
 func (q *Queue) placesSince(t time.Time) (low, high float64) {
 	marks, last := q.Entered, max(0, float64(q.Ready)-1)

@@ -77,6 +77,16 @@ func (f *Forecast) ETA(start, notBefore time.Time) ETA {
 	return e
 }
 
+// Since is the ETA of the ready job that entered its queue at an instant. If many did at once, the range holds all.
+func (f *Forecast) Since(class int, entered time.Time) ETA {
+	low, high := f.Queues[class].placesSince(entered)
+	e := f.ETA(f.Start(class, (low+high)/2), entered)
+	if first, last := f.ETA(f.Start(class, low), entered), f.ETA(f.Start(class, high), entered); e.At != nil && first.From != nil && last.To != nil {
+		e.From, e.To = first.From, last.To
+	}
+	return e
+}
+
 func instant(t time.Time) *time.Time {
 	t = t.UTC().Truncate(time.Millisecond)
 	return &t

@@ -69,7 +69,7 @@ var reported = func() map[string]bool {
 	}
 	add(reflect.TypeFor[jobs.Job]())
 	// Fields that are added to a printed job.
-	out["waiting"], out["redacted"] = true, true
+	out["waiting"], out["eta"], out["redacted"] = true, true, true
 	return out
 }()
 

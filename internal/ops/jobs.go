@@ -16,6 +16,8 @@ type Job struct {
 
 	// Waiting is nil if the job runs or has ended.
 	Waiting *explain.Waiting `json:"waiting"`
+	// ETA is when it starts; nil if it runs or has ended, and beyond the first 100 of a list.
+	ETA *jobs.ETA `json:"eta"`
 	// Redacted is true of what [Job.Redact] returns.
 	Redacted bool `json:"redacted,omitempty"`
 }
@@ -27,7 +29,7 @@ func (j Job) Redact() Job {
 		Method: j.Request.Method, Path: j.Request.Path, Encoding: j.Request.Encoding, TimeoutSecs: j.Request.TimeoutSecs,
 	}
 	hidden.OnSuccess, hidden.OnFailure = "", ""
-	return Job{Job: &hidden, Waiting: j.Waiting, Redacted: true}
+	return Job{Job: &hidden, Waiting: j.Waiting, ETA: j.ETA, Redacted: true}
 }
 
 // ListedJob is a job in a list: its JSON has no payload and no output.
@@ -55,8 +57,32 @@ func (s *System) Job(ctx context.Context, id string) (Job, error) {
 		return Job{}, err
 	}
 	waiting, err := s.Explain(ctx, job)
-	return Job{Job: job, Waiting: waiting}, err
+	if err != nil {
+		return Job{}, err
+	}
+	eta, err := s.eta(ctx, job, waiting)
+	return Job{Job: job, Waiting: waiting, ETA: eta}, err
 }
+
+func (s *System) eta(ctx context.Context, job *jobs.Job, w *explain.Waiting) (*jobs.ETA, error) {
+	p := jobs.Place{}
+	if w != nil {
+		p = jobs.Place{Ahead: w.Ahead, Until: w.Until}
+	}
+	return s.client.ETA(ctx, job, p)
+}
+
+// Enqueued is the answer to an enqueue: after an error of the forecast it has no ETA.
+func (s *System) Enqueued(ctx context.Context, job *jobs.Job) Job {
+	eta, err := s.eta(ctx, job, nil)
+	if err != nil && s.log != nil {
+		s.log.DebugContext(ctx, "no forecast of a new job", "job", job.ID, "error", err)
+	}
+	return Job{Job: job, ETA: eta}
+}
+
+// mostForeseen bounds the jobs of a list that have an ETA.
+const mostForeseen = 100
 
 // mostKeysExplained bounds the breakers of keys that are read for one page.
 const mostKeysExplained = 20
@@ -86,6 +112,17 @@ func (s *System) Jobs(ctx context.Context, o jobs.ListOptions) (page Page[Listed
 	page = Page[ListedJob]{Items: make([]ListedJob, len(why)), Next: found.Next}
 	for i, w := range why {
 		page.Items[i].Job = Job{Job: found.Items[i], Waiting: w}
+	}
+	for i := range page.Items[:min(len(page.Items), mostForeseen)] {
+		if err != nil {
+			break
+		}
+		item := &page.Items[i]
+		if item.Status == jobs.Waiting { // the parents are not read for a list
+			item.ETA = &jobs.ETA{Because: "it waits for its parents"}
+			continue
+		}
+		item.ETA, err = s.eta(ctx, item.Job.Job, item.Waiting)
 	}
 	return page, err
 }

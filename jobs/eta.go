@@ -1,0 +1,125 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/forecast"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Place is what is known of where a job waits. The zero value is nothing.
+type Place struct {
+	// Ahead is how many jobs are before it in its queue, or in that of its key.
+	Ahead *int
+	// Until is the instant before which it does not start.
+	Until *time.Time
+}
+
+const (
+	// mostParents bounds the parents that are read for an ETA, and deepest how many generations.
+	mostParents = 10
+	deepest     = 4
+)
+
+// ETA says when a job starts; nil if it runs or has ended. Of jobs of one destination it costs a few commands a
+// second, and more for a job that waits for parents or for its key. Errors: Redis's.
+func (c *Client) ETA(ctx context.Context, j *Job, p Place) (*ETA, error) {
+	e, err := c.eta(ctx, j, p, 0)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: eta of %s: %w", j.ID, err)
+	}
+	return e, nil
+}
+
+func (c *Client) eta(ctx context.Context, j *Job, p Place, depth int) (*ETA, error) {
+	none := func(because string) (*ETA, error) {
+		e := forecast.None(because)
+		return &e, nil
+	}
+	if j.Status.Final() || j.Status == Running {
+		return nil, nil //nolint:nilnil // there is nothing to forecast
+	}
+	if j.Status == Paused {
+		return none("it is " + j.Reason)
+	}
+	f, err := c.forecasts.Forecast(ctx, j.Destination)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it is
+	}
+	class := slices.Index(store.Priorities, store.Priority(j.Priority))
+	q, due := &f.Queues[class], j.AvailableAt
+	if j.NextRetryAt != nil && j.Status == RetryPending {
+		due = *j.NextRetryAt
+	}
+	var start time.Time
+	reason := store.Reason(j.ReasonCode)
+	switch {
+	case j.Status == Waiting:
+		after, because, err := c.afterParents(ctx, j, depth)
+		if err != nil || because != "" {
+			e := forecast.None(because)
+			return &e, err
+		}
+		start = latest(after, due)
+		start = latest(start, f.Start(class, q.PlaceAt(start)-1))
+		due = time.Time{} // it is not sure
+	case reason.Code() == store.ReasonHeld:
+		before := 0
+		if p.Ahead != nil {
+			before = *p.Ahead
+			at, stopped, err := c.keyLimit(ctx, f, reason.About(), before)
+			if err != nil || stopped != "" {
+				e := forecast.None(stopped)
+				return &e, err
+			}
+			due = latest(due, at)
+		} else if p.Until != nil {
+			due = latest(due, *p.Until)
+		}
+		start = latest(due, f.Next(0, 0))
+	case due.After(f.At):
+		start = f.Start(class, max(0, q.PlaceAt(due)-1))
+	case reason.Code() == store.ReasonTurn && p.Ahead != nil:
+		start = f.Start(class, q.PlaceInTurn(*p.Ahead))
+	case p.Ahead != nil && *p.Ahead+q.InTurns < q.Ready:
+		start = f.Start(class, float64(*p.Ahead+q.InTurns))
+	case !due.Before(f.At.Add(-time.Second)) && p.Ahead == nil, q.Ready == 0:
+		start = f.Next(class, 0) // the snapshot may be older than the job
+	default:
+		e := f.Since(class, due)
+		return &e, nil
+	}
+	e := f.ETA(start, due)
+	return &e, nil
+}
+
+// afterParents is when the parents of a job have been called, or why that cannot be said.
+func (c *Client) afterParents(ctx context.Context, j *Job, depth int) (after time.Time, because string, err error) {
+	if depth == deepest || len(j.After) > mostParents {
+		return after, "it waits for more parents than are looked at", nil
+	}
+	for _, id := range j.After {
+		parent, err := c.Get(ctx, id)
+		if errors.Is(err, ErrNotFound) {
+			continue // it has completed, and was deleted
+		}
+		if err != nil {
+			return after, "", err
+		}
+		e, err := c.eta(ctx, parent, Place{}, depth+1)
+		switch {
+		case err != nil:
+			return after, "", err
+		case e == nil: // it runs, or has ended
+		case e.At == nil:
+			return after, "it waits for " + id + ", which has no time: " + e.Because, nil
+		default:
+			after = latest(after, *e.At)
+		}
+	}
+	return after, "", nil
+}
