@@ -164,6 +164,19 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 			results[i].Err = err
 			continue
 		}
+		if err := c.checkLate(ctx, s, p.job, len(out.byQueue[p.queue])); err != nil {
+			err = fmt.Errorf("jobs: enqueue: %w", err)
+			if results[i].Err = err; !Refused(err) {
+				results[i].Err, out.err = nil, err
+			}
+			if p.endTrace != nil {
+				p.endTrace(err)
+			}
+			if out.err != nil {
+				return out
+			}
+			continue
+		}
 		p.index = i
 		if p.endTrace != nil {
 			out.traced = append(out.traced, p)

@@ -3,7 +3,9 @@ package jobs_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -154,5 +156,49 @@ func TestETA(t *testing.T) {
 	ended.Status = jobs.Completed
 	if e, err := b.ETA(ctx, ended, jobs.Place{}); e != nil || err != nil {
 		t.Errorf("ended: %+v, %v", e, err)
+	}
+}
+
+// A job that would expire before it can start is refused if it asks for it, and nothing is enqueued.
+func TestIfLate(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t), context.Background()
+	b.served("60/1h")
+	var specs []*jobs.Spec
+	for range 60 {
+		specs = append(specs, jobs.New(b.dest, 1))
+	}
+	if _, err := b.EnqueueMany(ctx, specs); err != nil {
+		t.Fatal(err)
+	}
+	spec := func(opts ...jobs.Option) *jobs.Spec {
+		return jobs.New(b.dest, 1, append(opts, jobs.IfLate(jobs.LateReject))...)
+	}
+	results, err := b.EnqueueMany(ctx, []*jobs.Spec{
+		spec(jobs.TTL(10 * time.Minute)), spec(jobs.TTL(3 * time.Hour)), spec(),
+		spec(jobs.TTL(time.Hour), jobs.Prioritize(jobs.PriorityHigh)), jobs.New(b.dest, 1, jobs.TTL(10*time.Minute)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		late, is := errors.AsType[*jobs.LateError](r.Err)
+		if is != (i == 0) || is != jobs.Refused(r.Err) || is != (r.Job == nil) {
+			t.Errorf("job %d: %v", i, r.Err)
+		}
+		if is && (!strings.HasPrefix(late.Error(), "would start at ") || !strings.Contains(late.Error(), "), expires at ")) {
+			t.Errorf("the error is %q", late)
+		}
+	}
+	if got := b.stats().Counts[jobs.Pending]; got != 64 {
+		t.Errorf("%d jobs are pending, want 64", got)
+	}
+	// An enqueue that is repeated gives the job that it made.
+	known := b.enqueue(jobs.ID("known-"+b.dest), jobs.TTL(10*time.Minute))
+	if j, err := b.Enqueue(ctx, spec(jobs.ID(known.ID), jobs.TTL(10*time.Minute))); err != nil || !j.Duplicate {
+		t.Errorf("repeated: %+v, %v", j, err)
+	}
+	if err := jobs.New(b.dest, 1, jobs.IfLate("never")).Validate(jobs.Limits{}); !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("an unknown policy: %v", err)
 	}
 }

@@ -357,10 +357,11 @@ func (e *UnknownDestinationError) problem() string {
 func (e *UnknownDestinationError) Is(target error) bool { return target == ErrUnknownDestination }
 
 // Refused reports whether err says that nothing was written because of what was asked for: it matches
-// ErrInvalid or ErrUnknownDestination. The job itself may be valid in the second case, and accepted once
+// ErrInvalid or ErrUnknownDestination, or is a *LateError. The job itself may be valid in the second case, and accepted once
 // a worker serves its destination.
 func Refused(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnknownDestination)
+	_, late := errors.AsType[*LateError](err)
+	return late || errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnknownDestination)
 }
 
 func joinSome(names []string) string {

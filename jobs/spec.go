@@ -33,6 +33,8 @@ type Spec struct {
 	// TTL is ExpiresAt relative to the enqueue, by Redis's clock; nil means never.
 	// ExpiresAt and TTL exclude each other.
 	TTL *time.Duration
+	// IfLate says what becomes of it if it would expire before it can start. Default LateEnqueue.
+	IfLate LatePolicy
 	// Batch names the batch that the job belongs to, if any.
 	Batch string
 	// After are the ids of the job's parents: it waits until all have completed.

@@ -140,6 +140,9 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	} else {
 		validatePayload(s.Payload, l, bad)
 	}
+	if s.IfLate != "" && s.IfLate != LateEnqueue && s.IfLate != LateReject {
+		bad("if_late", "is %q: want enqueue or reject", clip(string(s.IfLate)))
+	}
 	if s.nilOption {
 		bad("options", "one of them is nil")
 	}

@@ -148,8 +148,11 @@ func (a at) fields(ctx context.Context, err error) []ProblemField {
 		wrong   *jobs.ValidationError
 		unknown *jobs.UnknownDestinationError
 		status  *ops.StatusFilterError
+		late    *jobs.LateError
 	)
 	switch {
+	case errors.As(err, &late):
+		return []ProblemField{{Location: a.of("if_late"), Message: late.Error()}}
 	case errors.As(err, &status):
 		return []ProblemField{{Location: a.of("status"), Message: status.Error()}}
 	case errors.As(err, &unknown): // before wrong, which it wraps
@@ -201,6 +204,8 @@ func (a *api) problem(ctx context.Context, where at, err error) *Problem {
 		p.Errors = fields
 		if id.Confined() && (errors.Is(err, errElsewhere) || errors.Is(err, jobs.ErrUnknownDestination)) {
 			p.Status, p.Title = http.StatusNotFound, http.StatusText(http.StatusNotFound)
+		} else if late, ok := errors.AsType[*jobs.LateError](err); ok {
+			p.Detail = late.Error()
 		}
 		return p
 	case errors.Is(err, jobs.ErrNotFound):

@@ -118,6 +118,7 @@ type NewJob struct {
 	OnSuccess      string         `json:"on_success,omitempty" doc:"URL of a signed callback when it has completed. Its host is in CALLBACK_HOSTS." example:"https://app.example.com/done"`
 	OnFailure      string         `json:"on_failure,omitempty" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
 	TTL            *ttl           `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
+	IfLate         string         `json:"if_late,omitempty" enum:"enqueue,reject" doc:"What becomes of it if it would expire before it can start: enqueue, unless given; or reject: 422, and nothing is enqueued." example:"reject"`
 	ExpiresAt      *time.Time     `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
 }
 

@@ -36,6 +36,7 @@ type enqueueCmd struct {
 	At             string         `placeholder:"TIME" help:"Not before this instant: RFC 3339, such as 2026-01-31T14:35:00Z."`
 	Delay          string         `placeholder:"5m" help:"Not before this time from now: 30s, 5m, 2h, 7d."`
 	TTL            string         `name:"ttl" placeholder:"1h" help:"Expire the job if it has not started within this time: 30s, 1h, 7d; 0 expires it at once."`
+	IfLate         string         `placeholder:"reject" help:"What becomes of the job if it would expire before it can start: enqueue (default), or reject: nothing is enqueued, and the exit status is 1."`
 	ExpiresAt      string         `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
 	Batch          string         `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
 	After          []string       `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
@@ -73,6 +74,9 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	}
 	defer s.close()
 	job, err := s.client.Enqueue(ctx, spec)
+	if late, ok := errors.AsType[*jobs.LateError](err); ok {
+		return fmt.Errorf("enqueue: %s", late.Error()) // the input is not wrong
+	}
 	if err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
@@ -86,9 +90,9 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 		r.add("destination", job.Destination)
 		r.add("status", string(job.Status))
 		if job.Status == jobs.Pending {
-			r.addComing("available", &job.AvailableAt)
+			r.addComing("starts", &job.AvailableAt)
 		}
-		if doc.ETA != nil && doc.ETA.At != nil {
+		if doc.ETA != nil && doc.ETA.At != nil && !job.AvailableAt.After(time.Now()) {
 			r.add("starts", etaText(*doc.ETA, time.Now()))
 		}
 		if !job.Status.Final() {
@@ -119,7 +123,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
-		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
+		IfLate: jobs.LatePolicy(c.IfLate), Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
 	}
 	form, encoding := c.form(p.Stdin, cfg.MaxPayloadBytes, bad)
 	spec.Request.Encoding = encoding

@@ -20,7 +20,6 @@ type document struct {
 	jobs.Job
 	Waiting *explain.Waiting `json:"waiting"`
 	ETA     *jobs.ETA        `json:"eta"`
-	ETA     *jobs.ETA        `json:"eta"`
 }
 
 func TestEnqueueAllFlags(t *testing.T) {

@@ -44,6 +44,7 @@ var fields = []field{
 	{"on_success", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnSuccess) }},
 	{"on_failure", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnFailure) }},
 	{"ttl", func(v []byte, s *jobs.Spec) error { return setTTL(v, &s.TTL) }},
+	{"if_late", func(v []byte, s *jobs.Spec) error { return setText(v, &s.IfLate) }},
 	{"expires_at", func(v []byte, s *jobs.Spec) error { return setTime(v, &s.ExpiresAt) }},
 }
 

@@ -1,0 +1,86 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// LatePolicy says what becomes of a job that would expire before it can start.
+type LatePolicy string
+
+// The policies. Without an expiry, or if it cannot be said when the job starts, a job is enqueued by each.
+const (
+	// LateEnqueue, the default, enqueues it.
+	LateEnqueue LatePolicy = "enqueue"
+	// LateReject refuses it with a [LateError].
+	LateReject LatePolicy = "reject"
+)
+
+// IfLate says what becomes of a job whose start, by the forecast of its destination, lies after its expiry.
+// [LateReject] costs a few commands a second for each destination, and one more for a job with an ID or with a key.
+func IfLate(p LatePolicy) Option { return func(s *Spec) { s.IfLate = p } }
+
+// LateError is the error of a job that [LateReject] refuses. Nothing was enqueued.
+type LateError struct {
+	ETA       ETA
+	ExpiresAt time.Time
+}
+
+// Error has the times in the zone of the process.
+func (e *LateError) Error() string {
+	clock := func(t time.Time) string {
+		switch t = t.Local(); {
+		case e.ExpiresAt.Sub(t).Abs() > 12*time.Hour:
+			return t.Format("2006-01-02 15:04")
+		case e.ETA.From.Sub(e.ExpiresAt) < 2*time.Minute:
+			return t.Format(time.TimeOnly)
+		}
+		return t.Format("15:04")
+	}
+	return fmt.Sprintf("would start at %s (%s to %s), expires at %s", clock(*e.ETA.At), clock(*e.ETA.From), clock(*e.ETA.To), clock(e.ExpiresAt))
+}
+
+// checkLate returns a *LateError for a job that is to be refused; behind is how many jobs of its queue are enqueued with it, before it.
+func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) error {
+	if s.IfLate != LateReject || s.ExpiresAt.IsZero() && s.TTL == nil || len(s.After) > 0 {
+		return nil
+	}
+	if s.ID != "" { // it may be repeated
+		if _, err := c.Get(ctx, s.ID); !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	f, err := c.forecasts.Forecast(ctx, job.Destination)
+	if err != nil {
+		return err //nolint:wrapcheck // it says what it is
+	}
+	expires, due := s.ExpiresAt, latest(s.At, f.At)
+	if s.TTL != nil {
+		expires = f.At.Add(*s.TTL)
+	}
+	due = latest(due, f.At.Add(s.Delay))
+	class := slices.Index(store.Priorities, store.Priority(job.Priority))
+	q, start := &f.Queues[class], time.Time{}
+	switch {
+	case due.After(f.At):
+		start = latest(due, f.Start(class, q.PlaceAt(due)-1))
+	case q.AllKeys > 0 && job.Key != "":
+		held, err := c.rdb.ZCard(ctx, store.HeldJobsKey(c.ns.Queue(job.Destination, store.Priority(job.Priority)), job.Key)).Result()
+		if err != nil {
+			return fmt.Errorf("read the jobs of a key: %w", err)
+		}
+		start = f.Start(class, q.PlaceInTurn(int(held)+behind))
+	default:
+		start = f.Next(class, behind)
+	}
+	e := f.ETA(start, due)
+	if e.At == nil || !e.From.After(expires) {
+		return nil
+	}
+	return &LateError{e, expires}
+}
