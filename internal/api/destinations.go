@@ -13,25 +13,25 @@ import (
 )
 
 type pauseInput struct {
-	destinationOnly
+	DestinationOnly
 
 	Body *Reason `doc:"May be left out."`
 }
 
-// destinationOnly names a destination by its path.
-type destinationOnly struct {
+// DestinationOnly names a destination by its path.
+type DestinationOnly struct {
 	Destination string `path:"destination" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
 }
 
 // errorsInput names a destination, and the time whose errors are listed.
 type errorsInput struct {
-	destinationOnly
+	DestinationOnly
 
-	Since time.Time `query:"since" doc:"Only of attempts from that hour on; a day ago unless given." example:"2030-01-31T14:00:00Z"`
+	Since time.Time `query:"since" doc:"Only of attempts from that hour on; of all 25 hours unless given." example:"2030-01-31T14:00:00Z"`
 }
 
 type forecastInput struct {
-	destinationOnly
+	DestinationOnly
 
 	Key string `query:"key" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" patternDescription:"1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit" doc:"Say also when the waiting jobs of this key have started." example:"alice"`
 }
@@ -86,9 +86,9 @@ func (a *api) destinationOperations() {
 		}
 		return out, notFoundIfUnknown(ctx, err)
 	})
-	register[ops.List[ops.TopError]](a, operation{
+	register[ops.List[ops.ErrorCount]](a, operation{
 		method: http.MethodGet, path: "/v1/destinations/{destination}/errors", id: "list-errors", tag: tagDestinations, scope: access.ScopeRead,
-		missing: true, where: "path",
+		missing: true, confined: true, where: "path",
 		summary:     "List the most frequent errors",
 		description: "What attempts of the destination ended with, the most frequent first: counted by text, with ids and numbers left out, per hour. 25 hours are kept.",
 	}, func(ctx context.Context, in *errorsInput) (any, error) {
@@ -96,11 +96,20 @@ func (a *api) destinationOperations() {
 		return out, notFoundIfUnknown(ctx, err)
 	})
 	register[jobs.Forecast](a, operation{
-		method: http.MethodGet, path: "/v1/destinations/{destination}/forecast", id: "get-forecast", tag: tagDestinations, scope: access.ScopeRead, missing: true, where: "path",
+		method: http.MethodGet, path: "/v1/destinations/{destination}/forecast", id: "get-forecast", tag: tagDestinations, scope: access.ScopeRead, missing: true, confined: true, where: "path",
 		summary:     "Get a forecast",
 		description: "When the backlog of a destination is empty if no job is enqueued, what holds its jobs, and what expires before it can start. It takes the same time whatever the number of jobs, and is a second old at most.",
 	}, func(ctx context.Context, in *forecastInput) (any, error) {
 		out, err := a.ops.Forecast(ctx, in.Destination, in.Key)
+		return out, notFoundIfUnknown(ctx, err)
+	})
+	register[ops.KeyBacklog](a, operation{
+		method: http.MethodGet, path: "/v1/destinations/{destination}/keys", id: "count-keys", tag: tagDestinations, scope: access.ScopeRead,
+		missing: true, confined: true, where: "path",
+		summary:     "Count waiting jobs by key",
+		description: "The keys of the destination with most waiting jobs. Held jobs are counted; of the others a sample of the queue is read, and the rest estimated.",
+	}, func(ctx context.Context, in *DestinationOnly) (any, error) {
+		out, err := a.ops.Keys(ctx, in.Destination)
 		return out, notFoundIfUnknown(ctx, err)
 	})
 	register[ops.List[Worker]](a, operation{

@@ -305,8 +305,8 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 37 {
-		t.Errorf("%d operations, want 37", seen)
+	if seen != 40 {
+		t.Errorf("%d operations, want 40", seen)
 	}
 	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
 		t.Errorf("job %+v, %v: something was done to it", job, err)

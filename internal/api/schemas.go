@@ -308,8 +308,5 @@ type Stats struct {
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
 	Unreachable      *Unreachable   `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 	Alone            *RefusedAlone  `json:"refused_alone,omitempty" doc:"Jobs that its API refused while it accepted others, in this hour and the one before; absent: none."`
-	Calls            *CallTimes     `json:"calls,omitempty" doc:"How long its calls took; absent: none has ended within the last hour."`
+	Calls            *ops.CallTimes `json:"calls,omitempty" doc:"How long its calls took; absent: none has ended within the last hour."`
 }
-
-// CallTimes is ops.CallTimes, under the name that it has in the API.
-type CallTimes ops.CallTimes

@@ -203,6 +203,7 @@ func attacks() map[string][]attack {
 		"get-breaker": named(get, "/v1/breakers/FOREIGN", ""), "get-breaker-incidents": named(get, "/v1/breakers/FOREIGN/incidents", ""), "get-breaker-history": named(get, "/v1/breakers/FOREIGN/history", ""),
 		"trip-breaker": named(post, "/v1/breakers/FOREIGN/trip", ""), "reset-breaker": named(post, "/v1/breakers/FOREIGN/reset", ""), "get-limits": named(get, "/v1/limits/FOREIGN", ""),
 		"forget-limits": named(post, "/v1/limits/FOREIGN/forget", ""), "set-limit": whole(put, "/v1/limits/FOREIGN/override", `{"rate":"1/1h"}`), "unset-limit": whole(del, "/v1/limits/FOREIGN/override", ""),
+		"list-errors": whole(get, "/v1/destinations/FOREIGN/errors", ""), "get-forecast": whole(get, "/v1/destinations/FOREIGN/forecast", ""), "count-keys": whole(get, "/v1/destinations/FOREIGN/keys", ""),
 		"list-destinations": list("/v1/destinations"), "get-stats": list("/v1/stats", whole(get, "/v1/stats?destination=FOREIGN", "")...),
 		"pause-destination": whole(post, "/v1/destinations/FOREIGN/pause", ""), "resume-destination": whole(post, "/v1/destinations/FOREIGN/resume", ""),
 		"forget-destination": {{del, "/v1/destinations/FOREIGN", "", "stock", "stick", 403}, {del, "/v1/destinations/FOREIGN", "", "shop", "shup", 403}},

@@ -54,6 +54,7 @@ type grammar struct {
 	Stats   statsCmd      `cmd:"" help:"Count the jobs of each destination."`
 	Errors  errorsCmd     `cmd:"" help:"Show the most frequent errors of a destination."`
 	Foresee forecastCmd   `cmd:"" name:"forecast" help:"Say when the backlog of a destination is empty, and what expires before it can start."`
+	Keys    keysCmd       `cmd:"" help:"Show which keys of a destination have most waiting jobs."`
 	Cancel  cancelCmd     `cmd:"" help:"Cancel jobs: they never start, and running calls are cut."`
 	Pause   pauseCmd      `cmd:"" help:"Keep jobs from running until they are resumed."`
 	Resume  resumeCmd     `cmd:"" help:"Let paused jobs go on."`

@@ -34,10 +34,7 @@ func (c *getCmd) Run(ctx context.Context, p *Process, s *session) error {
 	return c.show(p, job, func(r *rows) { r.addJob(job, calls(entries.Items), time.Now()) })
 }
 
-// mostCalls bounds the calls of a job that are listed.
-const mostCalls = 10
-
-// calls lists the last calls of a job: how long each took, and what it came to.
+// calls lists the last ten calls of a job: how long each took, and what it came to.
 func calls(entries []jobs.HistoryEntry) string {
 	var all []string
 	for _, e := range entries {
@@ -45,10 +42,7 @@ func calls(entries []jobs.HistoryEntry) string {
 			all = append(all, explain.Took(e.Took)+" ("+e.Event+")")
 		}
 	}
-	if over := len(all) - mostCalls; over > 0 {
-		all = append([]string{"…"}, all[over:]...)
-	}
-	return strings.Join(all, ", ")
+	return strings.Join(all[max(0, len(all)-10):], ", ")
 }
 
 type historyCmd struct {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -10,33 +9,54 @@ import (
 	"github.com/tidegate/tidegate/internal/ops"
 )
 
-type errorsCmd struct {
+// oneDestination is the argument that names a destination.
+type oneDestination struct {
 	Destination string `arg:"" name:"destination" help:"Name of the destination."`
-	Since       string `placeholder:"TIME" help:"Only of attempts from that hour on: 1h, or a time such as 2030-01-31T14:00:00Z. Default: a day ago; 25 hours are kept."`
 	outputFlag
-
-	since time.Time
 }
 
-// Validate checks the name and the time.
-func (c *errorsCmd) Validate() (err error) {
-	if c.since, err = instantOf("--since", c.Since, time.Now()); err != nil {
-		return err
-	}
-	return checkDestination(c.Destination)
+// Validate checks the name.
+func (c *oneDestination) Validate() error { return checkDestination(c.Destination) }
+
+type errorsCmd struct {
+	oneDestination
+	Since *instant `placeholder:"TIME" help:"Only of attempts from that hour on: RFC 3339, or how long ago, such as 1h. 25 hours are kept."`
 }
 
 // Run shows the most frequent errors of a destination.
 func (c *errorsCmd) Run(ctx context.Context, p *Process, s *session) error {
-	found, err := s.TopErrors(ctx, c.Destination, c.since)
+	var since time.Time
+	if c.Since != nil {
+		since = c.Since.Time
+	}
+	found, err := s.TopErrors(ctx, c.Destination, since)
 	if err != nil {
 		return noDestination(err)
 	}
 	now := time.Now()
-	return table[ops.TopError]{
+	return table[ops.ErrorCount]{
 		none: "no attempt ended with an error", head: []string{"COUNT", "LAST", "JOB", "ERROR"},
-		row: func(e ops.TopError) []string {
-			return []string{strconv.Itoa(e.Count), explain.Duration(now.Sub(e.At)) + " ago", e.Job, cmp.Or(e.Error, "(other texts)")}
+		row: func(e ops.ErrorCount) []string {
+			return []string{strconv.Itoa(e.Count), explain.Duration(now.Sub(e.At)) + " ago", e.Job, e.Error}
 		},
-	}.print(p, c.outputFlag, ops.Page[ops.TopError]{Items: found.Items})
+	}.print(p, c.outputFlag, ops.Page[ops.ErrorCount]{Items: found.Items})
+}
+
+type keysCmd struct{ oneDestination }
+
+// Run shows the keys of a destination with most waiting jobs.
+func (c *keysCmd) Run(ctx context.Context, p *Process, s *session) error {
+	found, err := s.Keys(ctx, c.Destination)
+	if err != nil {
+		return noDestination(err)
+	}
+	return c.show(p, found, func(r *rows) {
+		r.add("KEY", "WAITING", "HELD")
+		for _, k := range found.Items {
+			r.add(dash(k.Key), strconv.Itoa(k.Waiting), strconv.Itoa(k.Held))
+		}
+		if note := found.Note(); note != "" {
+			r.rest = note + "\n"
+		}
+	})
 }

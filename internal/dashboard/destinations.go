@@ -72,7 +72,8 @@ type destinationPage struct {
 	Alone     *jobs.RefusedAlone
 	AloneText string
 	Calls     *ops.CallTimes // nil: none of late
-	Errors    []topError
+	Errors    []ops.ErrorCount
+	ByKey     ops.KeyBacklog
 	// Limit is the limit that an operator has set, LimitText its wording; nil for none.
 	Limit     *ops.Override
 	LimitText string
@@ -81,14 +82,12 @@ type destinationPage struct {
 	Route string
 }
 
-// mostErrors bounds the errors that are shown of a destination.
+// mostErrors bounds the errors, and the keys with waiting jobs, that are shown of a destination.
 const mostErrors = 10
 
-// topError is an error that attempts ended with, and the list of such jobs.
-type topError struct {
-	ops.TopError
-
-	URL string
+// Keyed reports whether jobs with keys wait.
+func (p *destinationPage) Keyed() bool {
+	return slices.ContainsFunc(p.ByKey.Items, func(k store.KeyCount) bool { return k.Key != "" })
 }
 
 // statusCount is how many jobs are in a status.
@@ -173,9 +172,13 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the operation
 	}
-	for _, e := range found.Items[:min(len(found.Items), mostErrors)] {
-		p.Errors = append(p.Errors, topError{e, filter{Destination: name, Error: e.Match}.URL()})
+	if p.Backlog > 0 {
+		if p.ByKey, err = d.ops.Keys(ctx, name); err != nil {
+			return nil, err //nolint:wrapcheck // it names the operation
+		}
 	}
+	p.ByKey.Items = p.ByKey.Items[:min(len(p.ByKey.Items), mostErrors)]
+	p.Errors = found.Items[:min(len(found.Items), mostErrors)]
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
 			w.Unreachable = maps.Clone(w.Unreachable)

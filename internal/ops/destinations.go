@@ -3,12 +3,10 @@ package ops
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -34,28 +32,11 @@ type Stats struct {
 }
 
 // CallTimes are how long the calls of a destination took.
-type CallTimes struct {
-	Calls int     `json:"calls" doc:"How many have ended within the last hour." example:"1200"`
-	P50   float64 `json:"p50_secs" doc:"Half of them took so many seconds at most, within a tenth." example:"0.21"`
-	P90   float64 `json:"p90_secs" doc:"Nine of ten took so many seconds at most." example:"0.42"`
-	Max   float64 `json:"max_secs" doc:"The longest took so many seconds." example:"1.9"`
-}
-
-// String words the times.
-func (t CallTimes) String() string {
-	return fmt.Sprintf("calls of the last hour: %d; half took up to %s, 9 of 10 up to %s, the longest %s", t.Calls, explain.Took(t.P50), explain.Took(t.P90), explain.Took(t.Max))
-}
+type CallTimes = store.CallTimes
 
 // CallTimes reads how long the calls of destinations took, in their order; nil where there was none.
 func (s *System) CallTimes(ctx context.Context, names ...string) ([]*CallTimes, error) {
-	found, err := s.namespace().CallTimes(ctx, s.rdb, names, time.Now())
-	out := make([]*CallTimes, len(names))
-	for i, t := range found {
-		if t.Calls > 0 {
-			out[i] = &CallTimes{t.Calls, t.P50.Seconds(), t.P90.Seconds(), t.Max.Seconds()}
-		}
-	}
-	return out, err
+	return s.namespace().CallTimes(ctx, s.rdb, names, time.Now())
 }
 
 // Stats returns figures of a destination, or of all known ones for "", by name. They cost the same whatever the

@@ -49,7 +49,7 @@ for i = first, #ARGV, 4 do
     end
     -- A job may wait in its worker before its call, and its completion for Redis.
     local took = tonumber(ARGV[i + 3])
-    if f[7] or math.abs(now - (tonumber(f[8] or '') or 0) - took) > 5 + took / 10 then
+    if took > 0 and (f[7] or math.abs(now - (tonumber(f[8] or '') or 0) - took) > 5 + took / 10) then
       redis.call('HSET', key, 'took', ARGV[i + 3])
     end
     local extra = extras and extras[id]
