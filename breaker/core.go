@@ -107,13 +107,14 @@ type granter struct {
 	waiting       *waitLines   // callers of Wait
 }
 
-// clock is the clock of a core; tests replace it.
+// clock is the clock of a core; tests and simulations replace it.
 type clock struct {
-	now   func() time.Time // local
-	redis func() string    // "" lets the scripts read Redis TIME
+	now    func() time.Time // local
+	redis  func() string    // "" lets the scripts read Redis TIME
+	random func() float64   // 0 to 1: spreads cooldowns, and hides nothing
 }
 
-var realClock = clock{now: time.Now, redis: func() string { return "" }}
+var realClock = clock{now: time.Now, redis: func() string { return "" }, random: rand.Float64}
 
 // newCore returns a core without state, which start starts.
 func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
@@ -287,7 +288,7 @@ func (c *core) caller() caller {
 	return caller{
 		now: c.clock.redis(), who: c.options.Instance, id: c.id, cooldown: c.options.Cooldown,
 		multiplier: c.options.CooldownMultiplier, maxCooldown: c.options.MaxCooldown,
-		jitter: jitter * rand.Float64(), //nolint:gosec // it spreads cooldowns, and hides nothing
+		jitter: jitter * c.clock.random(),
 	}
 }
 

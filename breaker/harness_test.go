@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,7 @@ func (c *fakeClock) advance(local, redis time.Duration) {
 	c.redis += redis.Microseconds()
 }
 
-func (c *fakeClock) clock() clock { return clock{now: c.now, redis: c.redisNow} }
+func (c *fakeClock) clock() clock { return clock{now: c.now, redis: c.redisNow, random: rand.Float64} }
 
 // runRows runs the rows on both kinds of Redis.
 func runRows(t *testing.T, o Options, rows ...row) {

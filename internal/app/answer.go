@@ -42,7 +42,7 @@ func TryAnswer(ctx context.Context, d config.Destination, job *jobs.Job, status 
 	}
 	h, err := publisher.NewHTTP(options)
 	if err == nil {
-		out.Attempted, err = publisher.Attempt(ctx, h, job, time.Now(), publisher.Breaker(breakerOptions(d)), publisher.ShortProbe())
+		out.Attempted, err = publisher.Attempt(ctx, h, job, time.Now(), publisher.Breaker(BreakerOptions(d)), publisher.ShortProbe())
 	}
 	if err != nil {
 		return TriedAnswer{}, fmt.Errorf("app: try an answer: %w", err)

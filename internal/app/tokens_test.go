@@ -133,11 +133,11 @@ func TestLimitsOfADestination(t *testing.T) {
 		FailureThreshold: 3, OutageThreshold: 10, Cooldown: 5 * time.Minute, CooldownMultiplier: 1, CooldownJitter: 0.25, MaxCooldown: time.Hour,
 		IgnoreHints: true, ProbeTimeout: 35 * time.Second, Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}},
 	}
-	got := breakerOptions(cfg.Destinations[0])
+	got := BreakerOptions(cfg.Destinations[0])
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("first (-want +got):\n%s", diff)
 	}
-	if got := breakerOptions(cfg.Destinations[1]); got.CooldownJitter >= 0 || got.Rate != nil {
+	if got := BreakerOptions(cfg.Destinations[1]); got.CooldownJitter >= 0 || got.Rate != nil {
 		t.Errorf("second: jitter %v, rate %+v; want none", got.CooldownJitter, got.Rate)
 	}
 	var names []string

@@ -408,7 +408,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Reserve(d.Reserve),
 			publisher.Retry(d.Retry),
 			publisher.Turns(d.Fair, d.Weights),
-			publisher.Breaker(breakerOptions(d)),
+			publisher.Breaker(BreakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
 			publisher.AlsoServes(d.AlsoServes...),
 			publisher.KeyBy(keyBy),
@@ -488,7 +488,8 @@ func dialects(names []string) []hint.Dialect {
 	return out
 }
 
-func breakerOptions(d config.Destination) breaker.Options {
+// BreakerOptions are those of a destination's breaker that its variables set.
+func BreakerOptions(d config.Destination) breaker.Options {
 	b := d.Breaker
 	jitter := b.CooldownJitter
 	if jitter == 0 {

@@ -70,6 +70,7 @@ type grammar struct {
 	Token   tokenCmds     `cmd:"" help:"Make and remove tokens for the HTTP API and the dashboard."`
 	Answers answersCmds   `cmd:"" help:"Try answer rules."`
 	Presets presetsCmds   `cmd:"" help:"Look at what is known of APIs."`
+	Simul   simulateCmd   `cmd:"" name:"simulate" help:"Compare configurations against a model of an API, in virtual time."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,7 +16,7 @@ type ErrorCount = store.ErrorCount
 // frequent first; 25 hours are kept, and a zero since is all of them. An unknown destination is a
 // *jobs.UnknownDestinationError.
 func (s *System) TopErrors(ctx context.Context, destination string, since time.Time) (List[ErrorCount], error) {
-	if err := s.Known(ctx, destination); err != nil {
+	if err := cmp.Or(mayWhole(ctx, destination), s.Known(ctx, destination)); err != nil {
 		return List[ErrorCount]{}, err
 	}
 	return listOf(s.namespace().TopErrors(ctx, s.rdb, destination, since, time.Now()))
@@ -27,7 +28,7 @@ type KeyBacklog store.KeyBacklog
 // Keys counts the waiting jobs of a destination by key, in a bounded time. An unknown destination is a
 // *jobs.UnknownDestinationError.
 func (s *System) Keys(ctx context.Context, destination string) (KeyBacklog, error) {
-	if err := s.Known(ctx, destination); err != nil {
+	if err := cmp.Or(mayWhole(ctx, destination), s.Known(ctx, destination)); err != nil {
 		return KeyBacklog{}, err
 	}
 	b, err := s.namespace().Keys(ctx, s.rdb, destination)

@@ -1,0 +1,351 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/app"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/minutes"
+	"github.com/tidegate/tidegate/internal/presets"
+	"github.com/tidegate/tidegate/internal/simulate"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+type simulateCmd struct {
+	Config      string        `placeholder:"FILE" help:"File of NAME=value lines, above the environment. Default: the environment."`
+	Against     string        `placeholder:"FILE" help:"Another such file, to compare with."`
+	Destination string        `short:"d" placeholder:"NAME" help:"Destination in both. Default: the first one."`
+	API         string        `name:"api" required:"" placeholder:"LIMITS" help:"The API's limits, such as window:60/1h; see below."`
+	Jobs        int           `placeholder:"N" help:"Jobs that wait at the start."`
+	Arrivals    string        `placeholder:"poisson:10/1m|recorded" help:"Jobs that come later: so many at random, or as in the last 24 hours of the destination, from Redis."`
+	ExpireIn    time.Duration `placeholder:"6h" help:"Time after which a job expires. Default: never."`
+	Workers     int           `default:"1" placeholder:"N" help:"Workers. Default: ${default}."`
+	Concurrency int           `placeholder:"N" help:"Calls at a time of each worker. Default: the destination's CONCURRENCY."`
+	Latency     time.Duration `default:"200ms" placeholder:"200ms" help:"Time of a call. Default: ${default}."`
+	For         time.Duration `default:"24h" placeholder:"24h" help:"Time that is simulated, unless all jobs end before. Default: ${default}."`
+	Seed        uint64        `default:"1" placeholder:"N" help:"The same seed gives the same result. Default: ${default}."`
+	SVG         string        `name:"svg" placeholder:"FILE" help:"Draw calls, refusals and backlog over time into this file."`
+	outputFlag
+}
+
+// Validate checks the bounds of what is simulated.
+func (c *simulateCmd) Validate() error {
+	switch {
+	case c.Jobs == 0 && c.Arrivals == "":
+		return inputErrorf("give --jobs, --arrivals or both")
+	case c.Jobs < 0 || c.Jobs > 1_000_000:
+		return inputErrorf("--jobs must be from 1 to 1000000")
+	case c.Workers < 1 || c.Workers > 1000 || c.Concurrency < 0 || c.Concurrency > 10_000:
+		return inputErrorf("--workers must be from 1 to 1000, --concurrency from 1 to 10000")
+	case c.Latency < time.Millisecond || c.For < time.Second || c.For > 366*24*time.Hour || c.ExpireIn < 0:
+		return inputErrorf("--latency must be at least 1ms, --for from 1s to 8784h")
+	}
+	return nil
+}
+
+// simulated is a configuration and what came of it.
+type simulated struct {
+	Config string `json:"config"`
+	simulate.Result
+}
+
+// simulation is the document.
+type simulation struct {
+	API  string      `json:"api"`
+	Runs []simulated `json:"runs"`
+}
+
+// Run simulates the configurations, and prints them side by side.
+func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
+	debug.SetGCPercent(400) // the scripts' garbage; this process does nothing else
+	files := []string{c.Config}
+	if c.Against != "" {
+		files = append(files, c.Against)
+	}
+	var all []simulate.Options
+	doc := simulation{Runs: make([]simulated, len(files))}
+	for i, file := range files {
+		o, name, err := c.configured(p, file)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			if o.API, err = c.api(ctx, p); err == nil {
+				o.Arrivals, err = c.arrivals(ctx, p, name)
+			}
+			if err != nil {
+				return err
+			}
+			doc.API = o.API
+		} else {
+			o.API, o.Arrivals = all[0].API, all[0].Arrivals
+		}
+		all = append(all, o)
+		if doc.Runs[i].Config = filepath.Base(file); file == "" {
+			doc.Runs[i].Config = "environment"
+		}
+	}
+	if _, err := simulate.ParseAPI(doc.API); err != nil {
+		return inputErrorf("--api: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, o := range all {
+		group.Go(func() (err error) {
+			doc.Runs[i].Result, err = simulate.Run(ctx, o)
+			return err //nolint:wrapcheck // it names the package
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err //nolint:wrapcheck // likewise
+	}
+	if c.SVG != "" {
+		if err := drawSimulation(c.SVG, doc.Runs); err != nil {
+			return fmt.Errorf("--svg: %w", err)
+		}
+	}
+	return c.show(p, doc, func(r *rows) { r.addSimulation(doc.Runs, c.For) })
+}
+
+// configured reads a configuration, and names its destination.
+func (c *simulateCmd) configured(p *Process, file string) (simulate.Options, string, error) {
+	environ := slices.Clone(p.Environ)
+	if file != "" {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return simulate.Options{}, "", inputErrorf("%w", err)
+		}
+		for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
+			name, value, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export "), "=")
+			if found && !strings.HasPrefix(name, "#") {
+				environ = append(environ, name+"="+strings.Trim(value, `"'`))
+			}
+		}
+	}
+	sets := func(name string) bool {
+		return slices.ContainsFunc(environ, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	if !sets("DESTINATIONS_FILE") && !sets("DESTINATION_0_NAME") {
+		environ = append(environ, "DESTINATION_0_NAME=simulated")
+	}
+	if sets("DESTINATION_0_NAME") || !sets("DESTINATIONS_FILE") {
+		if !sets("DESTINATION_0_URL") && !sets("DESTINATION_0_PRESET") {
+			environ = append(environ, "DESTINATION_0_URL=http://127.0.0.1") // it is not called
+		}
+	}
+	q := *p
+	q.Environ = environ
+	cfg, err := q.loadWarning(config.LoadForAPI, func(w config.Warning) bool { return strings.HasPrefix(w.Variable, "DESTINATION") })
+	if err != nil {
+		return simulate.Options{}, "", err
+	}
+	if err := cfg.RequireDestinations(); err != nil {
+		return simulate.Options{}, "", err //nolint:wrapcheck // as elsewhere
+	}
+	d := cfg.Destinations[0]
+	if c.Destination != "" {
+		var known bool
+		if d, known = cfg.Destination(c.Destination); !known {
+			return simulate.Options{}, "", inputErrorf("--destination: %s is not configured", clip(c.Destination, 60))
+		}
+	}
+	each := c.Concurrency
+	if each == 0 {
+		each = d.Concurrency
+	}
+	return simulate.Options{
+		Breaker: app.BreakerOptions(d), Retry: &d.Retry, Slots: c.Workers * each, Latency: c.Latency, For: c.For, ExpireIn: c.ExpireIn, Seed: c.Seed,
+	}, d.Name, nil
+}
+
+// api is --api with what presets document, and what the running system has learned.
+func (c *simulateCmd) api(ctx context.Context, p *Process) (string, error) {
+	parts := strings.Split(c.API, ",")
+	for i, part := range parts {
+		kind, name, _ := strings.Cut(part, ":")
+		switch kind {
+		case "preset":
+			preset, known := presets.Get(strings.ToLower(name))
+			if !known {
+				return "", inputErrorf("--api: there is no preset %s; tidegate presets lists them", clip(name, 40))
+			}
+			at := slices.IndexFunc(preset.Limits, func(l presets.Limit) bool { _, err := breaker.ParseRate(l.Limit); return err == nil })
+			if at < 0 {
+				return "", inputErrorf("--api: the preset %s has no limit with a number: give it, such as window:60/1h", preset.Name)
+			}
+			parts[i] = "window:" + preset.Limits[at].Limit
+			p.note(preset.Title + ": " + preset.Limits[at].Limit + ", " + preset.Limits[at].Of + "; " + preset.Hints)
+		case "learned":
+			var err error
+			if parts[i], err = learned(ctx, p, name); err != nil {
+				return "", err
+			}
+		}
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// learned is what the running system has learned of a destination or key.
+func learned(ctx context.Context, p *Process, name string) (string, error) {
+	s, err := p.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer s.close()
+	found, err := s.Limits(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var limits []string
+	if l := found.Learned; l != nil && l.Calls > 0 {
+		limits = append(limits, fmt.Sprintf("window:%d/%s", l.Calls, l.Window.Round(time.Millisecond)))
+	}
+	if l := found.Learned; l != nil && l.Concurrency > 0 {
+		limits = append(limits, "concurrency:"+strconv.Itoa(l.Concurrency))
+	}
+	if len(limits) == 0 {
+		return "", inputErrorf("--api: nothing is learned of %s", clip(name, 60))
+	}
+	return strings.Join(limits, ","), nil
+}
+
+// arrivals are when jobs come.
+func (c *simulateCmd) arrivals(ctx context.Context, p *Process, destination string) ([]time.Duration, error) {
+	var at []time.Duration
+	kind, rate, _ := strings.Cut(c.Arrivals, ":")
+	switch kind {
+	case "":
+	case "poisson":
+		r, err := breaker.ParseRate(rate)
+		if err != nil || r.Zone != "" {
+			return nil, inputErrorf("--arrivals: want jobs per time, such as poisson:10/1m")
+		}
+		if float64(r.Calls)*c.For.Seconds()/r.Per.Seconds() > 1_000_000 {
+			return nil, inputErrorf("--arrivals: more than 1000000 jobs in %s: shorten --for", c.For)
+		}
+		at = simulate.Poisson(r, c.For, c.Seed)
+	case "recorded":
+		s, err := p.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer s.close()
+		now, err := s.client.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found, err := minutes.Read(ctx, s.rdb, store.Namespace(s.cfg.RedisNamespace), []string{destination}, now.Add(-24*time.Hour), now, time.Minute)
+		if err != nil {
+			return nil, err
+		}
+		if at = recorded(found[0]); len(at) == 0 {
+			return nil, inputErrorf("--arrivals: no jobs of %s were counted in the last 24 hours", destination)
+		}
+	default:
+		return nil, inputErrorf("--arrivals: want poisson:10/1m or recorded")
+	}
+	return append(make([]time.Duration, c.Jobs, c.Jobs+len(at)), at...), nil //nolint:makezero // those that wait come at 0
+}
+
+// recorded are the jobs that came in each minute: those that ended, and what the backlog grew by.
+func recorded(all []minutes.Point) (at []time.Duration) {
+	backlog := 0
+	for i, m := range all {
+		came := m.Completed + m.Failed + m.Cancelled + m.Expired
+		if m.Backlog >= 0 {
+			came += m.Backlog - backlog
+			backlog = m.Backlog
+		}
+		for n := range came {
+			at = append(at, time.Duration(i)*time.Minute+time.Duration(n)*time.Minute/time.Duration(came))
+		}
+	}
+	return at
+}
+
+func (r *rows) addSimulation(runs []simulated, during time.Duration) {
+	line := func(name string, value func(simulate.Result) string) {
+		cells := []string{name}
+		for _, run := range runs {
+			cells = append(cells, value(run.Result))
+		}
+		r.add(cells...)
+	}
+	number := func(name string, n func(simulate.Result) int) {
+		line(name, func(s simulate.Result) string { return strconv.Itoa(n(s)) })
+	}
+	wait := func(name string, secs func(simulate.Result) float64) {
+		line(name, func(s simulate.Result) string {
+			if s.Completed == 0 {
+				return "-"
+			}
+			return explain.Duration(time.Duration(secs(s) * float64(time.Second)))
+		})
+	}
+	head := []string{""}
+	for _, run := range runs {
+		head = append(head, run.Config)
+	}
+	r.add(head...)
+	line("drained", func(s simulate.Result) string {
+		if s.Drained == nil {
+			return fmt.Sprintf("not in %s: %s left", explain.Duration(during), plural(s.Left, "job", "jobs"))
+		}
+		return "in " + explain.Duration(time.Duration(*s.Drained*float64(time.Second)))
+	})
+	number("jobs", func(s simulate.Result) int { return s.Jobs })
+	number("completed", func(s simulate.Result) int { return s.Completed })
+	number("failed", func(s simulate.Result) int { return s.Failed })
+	number("expired", func(s simulate.Result) int { return s.Expired })
+	number("calls", func(s simulate.Result) int { return s.Calls })
+	number("refused by the limit", func(s simulate.Result) int { return s.Wasted })
+	number("failed in an outage", func(s simulate.Result) int { return s.Down })
+	number("breaker opened", func(s simulate.Result) int { return s.Opened })
+	wait("wait, half of jobs", func(s simulate.Result) float64 { return s.P50 })
+	wait("wait, 90 % of jobs", func(s simulate.Result) float64 { return s.P90 })
+	wait("wait, longest", func(s simulate.Result) float64 { return s.Max })
+}
+
+// drawSimulation writes two charts for each run, below each other.
+func drawSimulation(file string, runs []simulated) error {
+	const width, height, title = 800, 300, 24
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="14"><style>`+
+		`.grid,.tick{stroke:#ccc}.axis{fill:#555;font-size:9px}.none{font-size:11px}.hit{fill:none;pointer-events:all}`+
+		`.ok{fill:#2f9e63}.refused{fill:#d3453b}.backlog{fill:#3b74c4}.line{fill:none;stroke:#3b74c4;stroke-width:1.5}.under{opacity:.25}`+
+		`</style><rect width="100%%" height="100%%" fill="#fff"/>`, 2*width, len(runs)*(height+title))
+	for i, run := range runs {
+		accepted, refused, backlog := chart.Series{Name: "accepted", Class: "ok"}, chart.Series{Name: "refused", Class: "refused"}, chart.Series{Name: "waiting", Class: "backlog"}
+		for _, point := range run.Points {
+			accepted.Values, refused.Values, backlog.Values = append(accepted.Values, point.Accepted), append(refused.Values, point.Wasted), append(backlog.Values, point.Backlog)
+		}
+		calls := chart.Time{Title: run.Config + ": calls", Form: chart.Bars, Start: simulate.Start, Step: time.Duration(run.Step * float64(time.Second)), Series: []chart.Series{accepted, refused}}
+		jobs := calls
+		jobs.Title, jobs.Form, jobs.Series = run.Config+": backlog", chart.Area, []chart.Series{backlog}
+		for column, c := range []chart.Time{calls, jobs} {
+			drawn, err := c.SVG()
+			if err != nil {
+				return err //nolint:wrapcheck // the caller names the flag
+			}
+			fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`, column*width+34, i*(height+title)+18, html.EscapeString(c.Title))
+			b.WriteString(strings.Replace(string(drawn), "<svg ", fmt.Sprintf(`<svg x="%d" y="%d" width="%d" height="%d" `, column*width, i*(height+title)+title, width, height), 1))
+		}
+	}
+	b.WriteString("</svg>\n")
+	return os.WriteFile(file, []byte(b.String()), 0o644) //nolint:gosec,wrapcheck // a picture; the caller names the flag
+}
