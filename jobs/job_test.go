@@ -48,7 +48,7 @@ func TestJobAsJSON(t *testing.T) {
 			recordOf(t, map[string]string{"created": "1767323045006"}, `{"any":  "JSON"}`, "state", "pending", "pending_since", "1"),
 			`{"id":"0199","destination":"deviantart","key":"","status":"pending","priority":"low","payload":{"any":"JSON"},"request":{},` +
 				`"batch":"","after":[],"attempt":0,"retry":null,"next_retry_at":null,"reschedule_count":0,"max_reschedules":null,"cost":1,` +
-				`"available_at":"2026-01-02T03:04:05.006Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +
+				`"available_at":"2026-01-02T03:04:05.006Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"call_secs":null,"expires_at":null,"expired_at":null,` +
 				`"completed_at":null,"ended_at":null,"response":null,"output":null,"last_error":"","reason":"","worker":"","crashes":0,"duplicate":false}`,
 		},
 		{
@@ -60,7 +60,7 @@ func TestJobAsJSON(t *testing.T) {
 				`"request":{"path":"/items/7","query":"a=b","headers":{"X-A":"b"}},"batch":"b1","after":["p1","p2"],"attempt":2,` +
 				`"retry":{"max_retries":3,"initial_delay_secs":5,"backoff_multiplier":2,"max_delay_secs":300,"retry_on":["timeout"]},` +
 				`"next_retry_at":null,"reschedule_count":5,"max_reschedules":100,"cost":40,"available_at":"2026-01-02T03:04:06Z",` +
-				`"created_at":"2026-01-02T03:04:05.006Z","started_at":"2026-01-02T03:04:07Z","expires_at":"2026-01-02T04:04:05.006Z","expired_at":null,` +
+				`"created_at":"2026-01-02T03:04:05.006Z","started_at":"2026-01-02T03:04:07Z","call_secs":1.001,"expires_at":"2026-01-02T04:04:05.006Z","expired_at":null,` +
 				`"completed_at":"2026-01-02T03:04:08.001Z","ended_at":"2026-01-02T03:04:08.001Z",` +
 				`"response":{"status":201,"body":"ü\n\u003cb\u003e"},"output":{"itemid":7},"last_error":"boom","reason":"","worker":"host:1","crashes":1,"duplicate":false}`,
 		},
@@ -69,7 +69,7 @@ func TestJobAsJSON(t *testing.T) {
 			recordOf(t, map[string]string{"created": "1767323045006"}, ``, "state", "retry", "attempt", "1", "available_at", "1767323050000", "reason", "retry 1 3 timeout"),
 			`{"id":"0199","destination":"deviantart","key":"","status":"retry_pending","priority":"low","payload":null,"request":{},` +
 				`"batch":"","after":[],"attempt":1,"retry":null,"next_retry_at":"2026-01-02T03:04:10Z","reschedule_count":0,"max_reschedules":null,"cost":1,` +
-				`"available_at":"2026-01-02T03:04:10Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +
+				`"available_at":"2026-01-02T03:04:10Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"call_secs":null,"expires_at":null,"expired_at":null,` +
 				`"completed_at":null,"ended_at":null,"response":null,"output":null,"last_error":"","reason":"retry 1 of 3 after timeout","worker":"","crashes":0,"duplicate":false}`,
 		},
 		{
@@ -78,7 +78,7 @@ func TestJobAsJSON(t *testing.T) {
 				"response_status", "404", "response_body", "", "reason", "old", "available_at", "1767323046000"),
 			`{"id":"0199","destination":"deviantart","key":"","status":"failed","priority":"low","payload":1,"request":{},` +
 				`"batch":"","after":[],"attempt":0,"retry":null,"next_retry_at":null,"reschedule_count":0,"max_reschedules":null,"cost":1,` +
-				`"available_at":"2026-01-02T03:04:06Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +
+				`"available_at":"2026-01-02T03:04:06Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"call_secs":null,"expires_at":null,"expired_at":null,` +
 				`"completed_at":null,"ended_at":"2026-01-02T03:04:10Z","response":{"status":404,"body":""},"output":null,"last_error":"answered 404 Not Found",` +
 				`"reason":"","worker":"","crashes":0,"duplicate":false}`,
 		},
