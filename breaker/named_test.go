@@ -103,12 +103,12 @@ func namedRules() []rule {
 			{0, release("a"), "CLOSED"},
 			{0, drawing(try("c"), drawn("tokens-2", "", 60)), "named slots"},
 		}},
-		{"what stays as it was before a window's end is not given back after it", limitedBy("hourly 100/1h@UTC", "pace 100/1s:100"), []row{
-			{59 * minute, drawing(try("a"), drawn("hourly", "", 60)), "named"},
-			{61 * minute, forDraws("a", "", drawn("hourly", "", 60), drawn("pace", "", 5)), "named"},
-			{61 * minute, drawing(try("b"), drawn("hourly", "", 100)), "named"},
+		{"what stays as it was before a window's end is not given back after it", limitedBy("by-hour 100/1h@UTC", "by-second 100/1s:100"), []row{
+			{59 * minute, drawing(try("a"), drawn("by-hour", "", 60)), "named"},
+			{61 * minute, forDraws("a", "", drawn("by-hour", "", 60), drawn("by-second", "", 5)), "named"},
+			{61 * minute, drawing(try("b"), drawn("by-hour", "", 100)), "named"},
 			{61 * minute, release("a"), "CLOSED"},
-			{61 * minute, try("x"), "D CLOSED rate 100/1h@UTC hourly for 58m59.877s"},
+			{61 * minute, try("x"), "D CLOSED rate 100/1h@UTC by-hour for 58m59.877s"},
 		}},
 		{"calls in flight", limitedBy("flights - 2"), []row{
 			{0, tries(3, "a"), "2, then D CLOSED concurrency flights for 100ms"},

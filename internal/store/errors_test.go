@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,9 +21,8 @@ func TestSameError(t *testing.T) {
 		"no user 0190a6c2-7d1e-7c52-8f0e-6a2f4b1f9d10": "no user #",
 		"dial tcp 127.0.0.1:8080: connection refused":  "dial tcp #: connection refused",
 		"HTTP/1.1 v2 refused after 2026-11-27":         "HTTP/# v2 refused after #",
-		"":                                             "",
-		"ä" + string(make([]byte, 300)):                "ä" + string(make([]byte, 198)),
-		"Konto Müller47 gesperrt (grund: \u202e" + "x" + "), Vorgang 99": "Konto # gesperrt (grund: \u202e" + "x" + "), Vorgang #",
+		"Müller47 gesperrt, Vorgang 99":                "# gesperrt, Vorgang #",
+		strings.Repeat("ä", 300):                       strings.Repeat("ä", 100),
 	} {
 		if got := store.SameError(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
