@@ -253,7 +253,7 @@ type Limits struct {
 	Learned     orNull[LearnedLimit]     `json:"learned" doc:"What refusals without a hint have taught; null: nothing."`
 	Override    orNull[Override]         `json:"override" doc:"The limit that an operator has set above the configured one; null: none."`
 
-	NamedOverrides map[string]Override `json:"named_overrides,omitempty" doc:"Those of the named limits, by name; absent: none."`
+	NamedOverrides map[string]Override `json:"named_overrides,omitempty" doc:"Those of the named limits, by name; absent: none." example:"{\"tokens\":{\"rate\":\"100000/1m\"}}"`
 }
 
 // Override is ops.Override, under the name that it has in the API.

@@ -3,6 +3,8 @@ package minutes
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,9 +27,10 @@ const (
 
 // counter identifies one count in Redis: a field of a hash of an hour, which is kept for a time.
 type counter struct {
-	key, field string
-	hour       int64
-	kept       time.Duration
+	key, field  string
+	hour        int64
+	kept        time.Duration
+	destination string
 }
 
 // Recorder counts what one worker does.
@@ -82,7 +85,7 @@ func (r *Recorder) add(destination, name string, n int) {
 	}
 	now := r.now()
 	hour := hourOf(now)
-	r.count(counter{r.ns.MinutesKey(destination, hour), store.MinuteField(now.UTC().Minute(), name), hour, Kept + time.Hour}, n)
+	r.count(counter{r.ns.MinutesKey(destination, hour), store.MinuteField(now.UTC().Minute(), name), hour, Kept + time.Hour, destination}, n)
 }
 
 // took counts how long a call took, unless it was cut short or did not leave.
@@ -94,7 +97,7 @@ func (r *Recorder) took(c publisher.Call) {
 	if !store.System(c.Destination) {
 		now := r.now()
 		key, field := r.ns.CallCounter(c.Destination, now, c.Took)
-		r.count(counter{key, field, hourOf(now), store.CallsKept}, 1)
+		r.count(counter{key, field, hourOf(now), store.CallsKept, c.Destination}, 1)
 	}
 }
 
@@ -118,22 +121,39 @@ func (r *Recorder) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		call, cancel := context.WithTimeout(ctx, flushEvery)
-		r.flush(call)
-		r.countBacklogs(call)
+		busy := r.flush(call)
+		r.foresee(call, append(busy, r.countBacklogs(call)...))
 		cancel()
 	}
 }
 
-// flush adds the counts to those in Redis. After an error they are kept for the next flush; if
+// mostForeseen bounds the destinations with a forecast at a time.
+const mostForeseen = 100
+
+// foresee makes forecasts of destinations, by which jobs that want one get theirs. Without an error nothing else comes of it.
+func (r *Recorder) foresee(ctx context.Context, destinations []string) {
+	slices.Sort(destinations)
+	destinations = slices.Compact(destinations)
+	for _, d := range destinations[:min(len(destinations), mostForeseen)] {
+		if _, err := r.client.Forecast(ctx, d, ""); err != nil {
+			return
+		}
+	}
+}
+
+// flush adds the counts to those in Redis, and returns the destinations. After an error they are kept for the next flush; if
 // Redis had added them and only the reply was lost, they count twice.
-func (r *Recorder) flush(ctx context.Context) {
+func (r *Recorder) flush(ctx context.Context) (destinations []string) {
 	r.flushErrors(ctx)
 	r.mu.Lock()
 	counts := r.counts
 	r.counts = map[counter]int{}
 	r.mu.Unlock()
 	if len(counts) == 0 {
-		return
+		return nil
+	}
+	for c := range counts {
+		destinations = append(destinations, c.destination)
 	}
 	added := make(map[counter]*redis.IntCmd, len(counts))
 	_, err := redispipe.Run(ctx, r.rdb, func(pipe redis.Pipeliner) error {
@@ -148,7 +168,7 @@ func (r *Recorder) flush(ctx context.Context) {
 		return nil
 	})
 	if err == nil {
-		return
+		return destinations
 	}
 	r.log.DebugContext(ctx, "the counts of the last minutes could not be written; they are written with the next ones", "error", err)
 	r.mu.Lock()
@@ -159,14 +179,15 @@ func (r *Recorder) flush(ctx context.Context) {
 			r.counts[c] += n
 		}
 	}
+	return nil
 }
 
 // countBacklogs records the backlog of each destination, unless another worker did within
 // backlogEvery. Destinations without jobs cost nothing: see counted.
-func (r *Recorder) countBacklogs(ctx context.Context) {
+func (r *Recorder) countBacklogs(ctx context.Context) (destinations []string) {
 	mine, err := lease.Once(ctx, r.rdb, r.ns.Key("series:backlog"), backlogEvery-flushEvery/2)
 	if err != nil || !mine {
-		return
+		return nil
 	}
 	backlogs, err := r.ns.Backlogs(ctx, r.rdb)
 	if err == nil {
@@ -181,4 +202,6 @@ func (r *Recorder) countBacklogs(ctx context.Context) {
 		}
 		return nil
 	})
+	delete(backlogs, counted)
+	return slices.Collect(maps.Keys(backlogs))
 }

@@ -32,8 +32,33 @@ type Outlook struct {
 	Expiring []ExpiringJob
 	// Costs are the headers of some pending jobs.
 	Headers []map[string]string
-	// Errors are how often forecasts had each error, by its index.
+	// Errors are how often forecasts had each error, by its index; Inside of them lay in their range.
 	Errors map[int]int
+	Inside int
+	Wanted []Wanted
+}
+
+// Wanted is a job that gets a forecast, to compare its start with.
+type Wanted struct {
+	ID string
+	// Place is how many jobs are before it, or if it is InTurn of its key.
+	Place        int
+	InTurn       bool
+	At, From, To time.Time // its forecast
+}
+
+var foretellScript = script("foretell")
+
+// Foretell writes forecasts into the records of jobs, as of an instant. Errors: Redis's.
+func Foretell(ctx context.Context, rdb redis.UniversalClient, queue string, now time.Time, jobs []Wanted) error {
+	args := []any{queue}
+	for _, j := range jobs {
+		args = append(args, j.ID, fmt.Sprint(now.UnixMilli(), " ", j.At.UnixMilli(), " ", j.From.UnixMilli(), " ", j.To.UnixMilli()))
+	}
+	if err := foretellScript.Run(ctx, rdb, []string{PendingKey(queue)}, args...).Err(); err != nil {
+		return fmt.Errorf("write forecasts of %s: %w", queue, err)
+	}
+	return nil
 }
 
 // Timed is a number that belongs to an instant.
@@ -103,8 +128,15 @@ func outlookOf(v *values) Outlook {
 		}
 	}
 	for counts := v.list(); len(counts.left) > 0; {
-		i := counts.integer()
-		o.Errors[i] = counts.integer()
+		name, n := counts.text(), counts.integer()
+		if i, err := strconv.Atoi(name); err == nil {
+			o.Errors[i] = n
+		} else if name == "inside" {
+			o.Inside = n
+		}
+	}
+	for wanted := v.list(); len(wanted.left) > 0; {
+		o.Wanted = append(o.Wanted, Wanted{ID: wanted.text(), Place: wanted.integer(), InTurn: wanted.integer() == 1})
 	}
 	return o
 }

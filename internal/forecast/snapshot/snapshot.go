@@ -64,11 +64,14 @@ func (r *Reader) Forecast(ctx context.Context, destination string) (*forecast.Fo
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		at := r.now()
-		s, err := r.read(ctx, destination)
+		s, outlooks, err := r.read(ctx, destination)
 		if err != nil {
 			return nil, fmt.Errorf("forecast %s: %w", destination, err)
 		}
 		f := forecast.Run(s)
+		for class, o := range outlooks {
+			r.foretell(ctx, f, class, destination, o.Wanted)
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.kept) >= mostKept {
@@ -88,14 +91,34 @@ func (r *Reader) Forecast(ctx context.Context, destination string) (*forecast.Fo
 	}
 }
 
-func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snapshot, err error) {
+// foretell writes the forecasts of jobs that want one, to compare their starts with. It is tried again with the next
+// forecast.
+func (r *Reader) foretell(ctx context.Context, f *forecast.Forecast, class int, destination string, jobs []store.Wanted) {
+	if len(jobs) == 0 || f.Stopped != "" {
+		return
+	}
+	var told []store.Wanted
+	for _, j := range jobs {
+		place := float64(j.Place)
+		if j.InTurn {
+			place = f.Queues[class].PlaceInTurn(j.Place)
+		}
+		if e := f.ETA(f.Start(class, place), time.Time{}); e.At != nil {
+			j.At, j.From, j.To = *e.At, *e.From, *e.To
+			told = append(told, j)
+		}
+	}
+	_ = store.Foretell(ctx, r.rdb, r.ns.Queues(destination)[class], f.At, told)
+}
+
+func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snapshot, outlooks []store.Outlook, err error) {
 	entries, err := r.rdb.HGetAll(ctx, r.ns.WorkersKey()).Result()
 	if err != nil {
-		return s, fmt.Errorf("read workers: %w", err)
+		return s, nil, fmt.Errorf("read workers: %w", err)
 	}
-	outlooks, err := store.Outlooks(ctx, r.rdb, r.ns.Queues(destination))
+	outlooks, err = store.Outlooks(ctx, r.rdb, r.ns.Queues(destination))
 	if err != nil {
-		return s, err //nolint:wrapcheck // it says what it is
+		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
 	live, by := store.LiveWorkers(entries, outlooks[0].At), destination
 	served := store.System(destination)
@@ -105,17 +128,18 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 	}
 	b, err := breaker.Namespace(r.ns).Outlook(ctx, r.rdb, by)
 	if err != nil {
-		return s, err //nolint:wrapcheck // it says what it is
+		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
 	calls, err := r.ns.Recently(ctx, r.rdb, by, b.Now, recent)
 	if err != nil {
-		return s, err //nolint:wrapcheck // it says what it is
+		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
 	s.At = b.Now
 	var headers []map[string]string
 	for class, o := range outlooks {
 		s.Queues[class] = queueOf(o, b.Now)
 		headers = append(headers, o.Headers...)
+		s.Inside += o.Inside
 		for i, n := range o.Errors {
 			for range min(n, mostErrors) {
 				s.Errors = append(s.Errors, store.ForecastError(i))
@@ -134,7 +158,7 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 	}
 	addBreaker(&s, b, calls)
 	addLimits(&s, b, calls, headers)
-	return s, nil
+	return s, outlooks, nil
 }
 
 // mostErrors bounds the errors of one size.

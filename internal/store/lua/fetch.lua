@@ -119,7 +119,7 @@ repeat
   end
   for i, id in ipairs(ids or {}) do
     local key, by = task(id), nil
-    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key')
+    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key', 'eta')
     if f[9] and pop_held then
       by = f[7]
       f[7] = rare().restore_key(key, f[9])
@@ -143,6 +143,9 @@ repeat
       rare().expire(id, key, source)
       jobs[4] = jobs[4] + 1
     elseif not (to_hold and f[7] and behind and not pop_held and hold_behind(id, key, f[7])) then
+      if f[10] then
+        rare().compare_forecast(key, f[10])
+      end
       local job = { id, f[1] }
       if pop_held or f[3] or f[4] or f[5] or f[6] or f[7] or f[8] then
         job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }

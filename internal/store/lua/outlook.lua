@@ -7,7 +7,8 @@
 --   jobs that wait for parents, the operator's pause ('' = none), {lengths of keys in turns},
 --   {unix ms, how many become ready by then since the one before, ...}, {place, when the job there entered in unix ms, ...},
 --   {id, expires at, as one of so many, when it entered or is due, state, ...} of jobs that expire,
---   messages of some pending jobs, long ones without their payloads, {forecast errors as index, how often, ...}}
+--   messages of some pending jobs, long ones without their payloads, {forecast errors as index, how often, ...},
+--   {id that gets a forecast, its place, 1 if that is in the turns of its key, ...}}
 local pending_key = KEYS[1]
 local most = tonumber(ARGV[2])
 local length = redis.call('LLEN', pending_key)
@@ -92,6 +93,28 @@ for i = 0, portions - 1 do
   expires(first + math.floor((expire - first) * (i + 0.5) / portions), (expire - first) / portions)
 end
 
+-- One of fifty jobs gets a forecast, which its start is compared with: of the last ones of the queue, or of keys in turns.
+local wanted = {}
+local function want(id, place, in_turn)
+  if #wanted < 60 and tonumber(string.sub(redis.sha1hex(id), 1, 6), 16) % 50 == 0 then
+    local f = redis.call('HMGET', task(id), 'state', 'eta', 'key')
+    if (f[1] == 'pending' or f[1] == 'held') and not f[2] then
+      if in_turn then
+        place = redis.call('ZRANK', ours .. 'held:' .. (f[3] or ''), id)
+      end
+      for _, v in ipairs(place and { id, int(place), in_turn and 1 or 0 } or {}) do
+        wanted[#wanted + 1] = v
+      end
+    end
+  end
+end
+for _, id in ipairs(in_turns > 0 and redis.call('ZRANGE', ours .. 'held', -500, -1) or {}) do
+  want(id, nil, true)
+end
+for i, id in ipairs(redis.call('LRANGE', pending_key, 0, 499)) do
+  want(id, in_turns + math.max(0, pending - i))
+end
+
 return { now_ms, pending, redis.call('LLEN', asynq .. 'active'), in_turns, keys, held - in_turns,
   redis.call('ZCARD', ours .. 'waiting'), redis.call('GET', asynq .. 'paused') or '', lengths, later, entered, expiring,
-  messages, redis.call('HGETALL', ours .. 'eta') }
+  messages, redis.call('HGETALL', ours .. 'eta'), wanted }

@@ -51,6 +51,30 @@ local function wake(ms)
   redis.pcall('PUBLISH', namespace .. ':wake', ms and queue .. ' ' .. int(ms) or queue)
 end
 
+-- Counts the error of a job's forecast, now that it starts: (real - forecast) / (forecast wait + 1 s), as the index of
+-- store.ForecastError. Older ones count less.
+local function compare_forecast(key, text)
+  redis.call('HDEL', key, 'eta')
+  local asked, at, from, to = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
+  if not asked then
+    return
+  end
+  local off = (now - at) / (math.max(0, at - asked) + 1000)
+  local index = math.min(60, math.floor(math.log(1 + math.abs(off) / 0.02) / math.log(1.15) + 0.5))
+  local counts = ours .. 'eta'
+  redis.call('HINCRBY', counts, int(off < 0 and -index or index), 1)
+  if now >= tonumber(from) and now <= tonumber(to) then
+    redis.call('HINCRBY', counts, 'inside', 1)
+  end
+  if redis.call('HINCRBY', counts, 'starts', 1) >= 400 then
+    local all = redis.call('HGETALL', counts)
+    for i = 1, #all, 2 do
+      redis.call('HSET', counts, all[i], int(math.floor(all[i + 1] / 2)))
+    end
+  end
+  redis.call('EXPIRE', counts, 2592000)
+end
+
 -- Puts an id into `due` or `expiry`, in unix ms, and wakes the workers if it is the first.
 local function wait_until(set, id, at)
   redis.call('ZADD', ours .. set, int(at), id)
