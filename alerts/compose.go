@@ -3,6 +3,7 @@ package alerts
 import (
 	"cmp"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,6 +134,13 @@ func (s *situation) values() values {
 	v.set("reason", s.reasonPart())
 	v.set("waiting", v.one["backlog_too"])
 	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
+	if !s.Gone.IsZero() {
+		gone := []any{"; the backlog will be gone by ", timeSpan(s.Gone)}
+		if s.Late > 0 {
+			gone = append(gone, "; "+count(s.Late, "job expires before it can run", "jobs expire before they can run"))
+		}
+		v.set("waiting", slices.Concat([]any{v.one["backlog_too"]}, gone)...)
+	}
 	v.set("next")
 	v.setIf(timed, "next", "; next try at ", timeSpan(s.Until))
 	v.setIf(s.open() && !timed && s.kind() == byHand, "next", "; it stays open until it is reset")

@@ -25,7 +25,7 @@ func afterNoon(d time.Duration) time.Time { return noon.Add(d) }
 // shopLimited is a breaker that the API has opened.
 func shopLimited() situation {
 	return situation{
-		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop", State: breaker.Open, Until: afterNoon(5 * time.Minute), Backlog: 1204, Expiring: 17,
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop", State: breaker.Open, Until: afterNoon(5 * time.Minute), Backlog: 1204, Expiring: 17, Gone: afterNoon(100 * time.Minute), Late: 17,
 		thread: thread{ID: "0199a1b2", Incident: "0199a1b2", Cause: breaker.CauseThreshold, By: "worker-2:4711", Since: afterNoon(0), Openings: 1},
 		counts: counts{Wasted: 3, Rescheduled: 3},
 		Answers: []refusal{

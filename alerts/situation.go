@@ -39,6 +39,9 @@ type situation struct {
 	// Backlog is how many jobs wait, Expiring how many of them expire before Until.
 	// Negative: not known.
 	Backlog, Expiring int
+	// Gone is when the last of them starts by the forecast, and Late how many expire before they can; zero: not known.
+	Gone time.Time
+	Late int
 	// Refused is true for a thread of keys whose credentials are refused.
 	Refused bool
 	// Open are open keys of a thread of keys, those open for longest first, at most maxKeys.
@@ -150,6 +153,9 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 	}
 	if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {
 		return nil, fmt.Errorf("alerts: %w", err)
+	}
+	if f, err := a.client.Forecast(ctx, name, ""); err == nil && f.EmptyAt.At != nil && f.Backlog > 0 { // else the notice goes without it
+		s.Gone, s.Late = *f.EmptyAt.At, f.Expire
 	}
 	return s, nil
 }
