@@ -74,7 +74,7 @@ func TestCompletionsShareCalls(t *testing.T) {
 			redistest.Eventually(t, "all wait", func() bool {
 				c.acks.mu.Lock()
 				defer c.acks.mu.Unlock()
-				return len(c.acks.waiting)+(len(under.args)-4)/3 == n
+				return len(c.acks.waiting)+(len(under.args)-4)/4 == n
 			})
 		})
 		return nil
@@ -97,10 +97,10 @@ func TestCompletionsShareCalls(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for _, call := range calls {
-		if jobs := (len(call.args) - 4) / 3; jobs > maxCompletions {
+		if jobs := (len(call.args) - 4) / 4; jobs > maxCompletions {
 			t.Errorf("a call of %d jobs, want at most %d", jobs, maxCompletions)
 		}
-		for i := 5; i < len(call.args); i += 3 {
+		for i := 5; i < len(call.args); i += 4 {
 			seen[fmt.Sprint(call.args[i])]++
 		}
 	}
@@ -162,7 +162,7 @@ func TestRefusedCompletionReachesAll(t *testing.T) {
 	wg.Wait()
 	jobs := 0
 	for _, call := range w.sent("complete") {
-		jobs += (len(call.args) - 4) / 3
+		jobs += (len(call.args) - 4) / 4
 	}
 	if jobs != n {
 		t.Errorf("%d jobs were sent, want each of %d once", jobs, n)
