@@ -124,6 +124,6 @@ func inFlight(j *jobs.Job) *jobs.Job {
 	c := j.Clone()
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
 	c.LastError, c.Reason, c.ReasonCode, c.Worker, c.Response, c.Budget, c.Output = "", "", "", "", nil, nil, nil
-	c.NextRetryAt, c.StartedAt = nil, nil
+	c.NextRetryAt, c.StartedAt, c.CallSecs = nil, nil, nil
 	return c
 }

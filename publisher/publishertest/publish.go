@@ -154,6 +154,7 @@ func (r *Result) apply(a publisher.Attempted) {
 	j := r.Job
 	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Pending, nil, a.WaitsText, a.WaitsFor
 	j.StartedAt = copied(&r.At)
+	j.CallSecs = new(max(time.Millisecond, a.Took.Round(time.Millisecond)).Seconds())
 	if a.Response != nil {
 		j.Response = a.Response
 	}

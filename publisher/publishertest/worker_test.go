@@ -152,6 +152,9 @@ func (s *seen) handler(script []publisher.Func) publisher.Handler {
 // only a worker or its breaker can know.
 func timeless(job *jobs.Job) *jobs.Job {
 	j := *job
+	if j.CallSecs != nil {
+		j.CallSecs = new(0.0)
+	}
 	for _, t := range []**time.Time{&j.NextRetryAt, &j.StartedAt, &j.ExpiresAt, &j.MarkedExpiredAt, &j.CompletedAt, &j.EndedAt} {
 		if *t != nil {
 			*t = &time.Time{}
