@@ -68,10 +68,8 @@ func (c *Client) eta(ctx context.Context, j *Job, p Place, depth int) (*ETA, err
 		start = latest(start, f.Start(class, q.PlaceAt(start)-1))
 		due = time.Time{} // it is not sure
 	case reason.Code() == store.ReasonHeld:
-		before := 0
 		if p.Ahead != nil {
-			before = *p.Ahead
-			at, stopped, err := c.keyLimit(ctx, f, reason.About(), before)
+			at, stopped, err := c.keyLimit(ctx, f, reason.About(), *p.Ahead)
 			if err != nil || stopped != "" {
 				e := forecast.None(stopped)
 				return &e, err

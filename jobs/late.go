@@ -65,7 +65,8 @@ func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) e
 	}
 	due = latest(due, f.At.Add(s.Delay))
 	class := slices.Index(store.Priorities, store.Priority(job.Priority))
-	q, start := &f.Queues[class], time.Time{}
+	q := &f.Queues[class]
+	var start time.Time
 	switch {
 	case due.After(f.At):
 		start = latest(due, f.Start(class, q.PlaceAt(due)-1))
