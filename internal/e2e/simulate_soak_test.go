@@ -1,0 +1,79 @@
+//go:build soak
+
+package e2e
+
+import (
+	"encoding/json"
+	"math"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+)
+
+// Three real workers and the simulation of them, with the same settings: the time to drain and the refused calls agree.
+// docs/benchmarks.md has the figures.
+func TestSimulationAgainstReality(t *testing.T) {
+	const jobs, latency = 200, 40 * time.Millisecond
+	reactive := map[string]string{"CIRCUIT_BREAKER_LEARN": "false"}
+	for _, row := range []struct {
+		api     string
+		limiter fakeapi.Limiter
+		hints   fakeapi.Hint
+		env     map[string]string
+	}{
+		{"window:20/2s", fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.NoHints, reactive},
+		{"window:20/2s", fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.NoHints, nil},
+		{"window:20/2s,hints:retry-after", fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.RetryAfter, reactive},
+		{"window:20/2s,hints:ratelimit", fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.RateLimit, nil},
+		{"sliding:20/2s", fakelimit.SlidingWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.NoHints, reactive},
+		{"bucket:10/1s:20", fakelimit.TokenBucket{Rate: 10, Burst: 20}, fakeapi.NoHints, reactive},
+		{"window:20/2s", fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.NoHints, map[string]string{"DESTINATION_0_RATE": "18/2s"}},
+	} {
+		f := newFleet(t, redistest.Shared(t), fakeapi.Options{Limiter: row.limiter, Latency: latency, Hints: row.hints})
+		f.env["CIRCUIT_BREAKER_COOLDOWN_MS"], f.env["CIRCUIT_BREAKER_FAILURE_THRESHOLD"] = "1000", "2"
+		for name, value := range row.env {
+			f.env[name] = value
+		}
+		workers := []*worker{f.start(), f.start(), f.start()}
+		f.enqueue(jobs)
+		f.waitAccepted(jobs, time.Minute)
+		receipts := f.api.Receipts()
+		took, refused := receipts[len(receipts)-1].At.Add(latency).Sub(receipts[0].At).Seconds(), f.api.Stats().Limited
+
+		cmd := exec.Command(binary, "simulate", "--api", row.api, "--jobs", "200", "--workers", "3", "--latency", "40ms", "--for", "5m", "-o", "json")
+		cmd.Env = f.environ()
+		out, err := cmd.Output()
+		var doc struct {
+			Runs []struct {
+				Drained float64 `json:"drained_secs"`
+				Wasted  int
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal(out, &doc)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := doc.Runs[0]
+		t.Logf("%-31s %v: drained in %.1f s, simulated %.1f s; refused %d, simulated %d", row.api, row.env, took, got.Drained, refused, got.Wasted)
+		if math.Abs(got.Drained-took) > .05*took+.2 {
+			t.Errorf("%s %v: the time to drain differs by more than 5 %%", row.api, row.env)
+		}
+		within := .2
+		if _, bucket := row.limiter.(fakelimit.TokenBucket); bucket {
+			within = .4 // each response at one instant starts a call more than spread ones do
+		}
+		if math.Abs(float64(got.Wasted-refused)) > within*float64(refused)+2 {
+			t.Errorf("%s %v: the refused calls differ by more than %v", row.api, row.env, within)
+		}
+		for _, w := range workers {
+			w.stop(syscall.SIGTERM)
+		}
+	}
+}
