@@ -259,7 +259,7 @@ func (c *simulateCmd) arrivals(ctx context.Context, p *Process, destination stri
 	default:
 		return nil, inputErrorf("--arrivals: want poisson:10/1m or recorded")
 	}
-	return append(make([]time.Duration, c.Jobs, c.Jobs+len(at)), at...), nil //nolint:makezero // those that wait come at 0
+	return append(make([]time.Duration, c.Jobs, c.Jobs+len(at)), at...), nil
 }
 
 // recorded are the jobs that came in each minute: those that ended, and what the backlog grew by.

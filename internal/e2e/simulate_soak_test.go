@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"os/exec"
 	"syscall"
@@ -36,9 +37,7 @@ func TestSimulationAgainstReality(t *testing.T) {
 	} {
 		f := newFleet(t, redistest.Shared(t), fakeapi.Options{Limiter: row.limiter, Latency: latency, Hints: row.hints})
 		f.env["CIRCUIT_BREAKER_COOLDOWN_MS"], f.env["CIRCUIT_BREAKER_FAILURE_THRESHOLD"] = "1000", "2"
-		for name, value := range row.env {
-			f.env[name] = value
-		}
+		maps.Copy(f.env, row.env)
 		workers := []*worker{f.start(), f.start(), f.start()}
 		f.enqueue(jobs)
 		f.waitAccepted(jobs, time.Minute)
