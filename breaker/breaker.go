@@ -349,7 +349,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 		d = have.draws
 	}
 	lines := changes(have.draws, have.at, d, false)
-	r, err := c.asked(ctx, time.Now().Add(c.options.Timeout), key, id, lines, func(q *question) {
+	r, err := c.asked(ctx, time.Now().Add(c.options.Timeout), key, id, lines, lease, func(q *question) {
 		q.permits, q.keyOnly = append(append(q.permitHere[:0], id), more...), under
 		q.unmetered()
 		q.caps()

@@ -318,7 +318,7 @@ func (c *granter) redisTime() time.Time {
 // asked is within for a permit that draws on named limits. On a Redis Cluster, where they have slots of their own, what
 // it takes more of them is taken before, by a script for each in the order of their names, and given back if it is
 // refused; what it takes less is given back after.
-func (c *granter) asked(ctx context.Context, until time.Time, key string, id uint64, lines []line, add func(q *question)) (reply, error) {
+func (c *granter) asked(ctx context.Context, until time.Time, key string, id uint64, lines []line, lease time.Duration, add func(q *question)) (reply, error) {
 	ask := func() (reply, error) {
 		return c.within(ctx, until, key, func(q *question) {
 			q.lines = lines
@@ -338,7 +338,7 @@ func (c *granter) asked(ctx context.Context, until time.Time, key string, id uin
 			given = append(given, l)
 			continue
 		}
-		if r, err = c.drawOne(ctx, l, "permit", token(id), "lease", millis(c.options.ProbeTimeout)); err != nil || r.result == resultDenied {
+		if r, err = c.drawOne(ctx, l, "permit", token(id), "lease", millis(lease)); err != nil || r.result == resultDenied {
 			break // if the reply is lost it may stay taken, and the slot until its lease ends
 		}
 		took([]line{l}, r.now)

@@ -1,9 +1,11 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,8 +51,11 @@ func (n Namespace) Outlook(ctx context.Context, rdb redis.UniversalClient, desti
 		}
 	}
 	r, err := p.reply(status)
+	if err == nil {
+		err = cmp.Or(instances.Err(), history.Err())
+	}
 	if err != nil {
-		return o, err
+		return o, unavailable("read the outlook of", destination, err)
 	}
 	o.Status, o.Limits, o.Now = statusOfReply(&r, p), limitsOf(&r, p), time.UnixMicro(r.now).UTC()
 	all := []Limits{o.Limits}
@@ -61,7 +66,7 @@ func (n Namespace) Outlook(ctx context.Context, rdb redis.UniversalClient, desti
 	for _, text := range instances.Val() {
 		var calls int
 		var until int64
-		if _, err := fmt.Sscan(text, &calls, &until); err == nil && until > o.Now.UnixMilli() {
+		if _, err := fmt.Sscan(text, &calls, &until); err == nil && !strings.HasSuffix(text, " remote") && until > o.Now.UnixMilli() {
 			o.Slots = append(o.Slots, calls)
 		}
 	}

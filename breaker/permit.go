@@ -216,7 +216,7 @@ func (p Permit) keeps(cost int) bool {
 // without it, as Redis does not answer.
 func (p Permit) takeMore(ctx context.Context, id uint64, lines []line, add func(q *question)) (int64, error) {
 	c := p.c
-	r, err := c.asked(ctx, c.deadline(ctx), p.key, id, lines, add)
+	r, err := c.asked(ctx, c.deadline(ctx), p.key, id, lines, max(c.options.ProbeTimeout, time.Until(p.until)), add)
 	switch {
 	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
 		return 0, nil

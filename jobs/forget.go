@@ -38,7 +38,7 @@ func (c *Client) forget(ctx context.Context, name string) (deleted int, err erro
 	if c.known.isConfigured(name) {
 		return 0, fmt.Errorf("%s %w: the configuration of this process names it; take it out there first", name, ErrInUse)
 	}
-	if serve, err := c.whoServes(ctx, name); err != nil {
+	if serve, _, err := c.whoServes(ctx, name); err != nil {
 		return 0, err
 	} else if len(serve) > 0 {
 		return 0, fmt.Errorf("%s %w: it is served by worker %s; take it out of the workers' configuration first", name, ErrInUse, strings.Join(serve[:min(len(serve), 5)], ", "))
@@ -46,9 +46,13 @@ func (c *Client) forget(ctx context.Context, name string) (deleted int, err erro
 	if err := c.checkIdle(ctx, name); err != nil {
 		return 0, err
 	}
+	now, err := c.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
 	seen, err := c.rdb.HGet(ctx, c.ns.DestinationsKey(), name).Result()
 	if err == nil || errors.Is(err, redis.Nil) {
-		err = c.rdb.HSet(ctx, c.ns.RemovedKey(), name, time.Now().UnixMilli()).Err()
+		err = c.rdb.HSet(ctx, c.ns.RemovedKey(), name, now.UnixMilli()).Err()
 	}
 	if err != nil {
 		return 0, fmt.Errorf("forget destination %s: %w", name, err)
@@ -77,18 +81,22 @@ func (c *Client) forget(ctx context.Context, name string) (deleted int, err erro
 	return deleted, err
 }
 
-func (c *Client) whoServes(ctx context.Context, name string) (workers []string, err error) {
+// whoServes returns the live workers of a destination, and when the latest of them has started.
+func (c *Client) whoServes(ctx context.Context, name string) (workers []string, started time.Time, err error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says so itself
+		return nil, started, err //nolint:wrapcheck // it says so itself
 	}
 	for worker, w := range live {
 		if slices.Contains(w.Destinations, name) {
 			workers = append(workers, worker)
+			if at := time.UnixMilli(w.StartedAt); at.After(started) {
+				started = at
+			}
 		}
 	}
 	slices.Sort(workers)
-	return workers, nil
+	return workers, started, nil
 }
 
 // checkIdle returns ErrInUse if jobs wait for the destination.
@@ -159,9 +167,12 @@ func (c *Client) ForgetRemoved(ctx context.Context, failed time.Duration) (forgo
 }
 
 func (c *Client) forgetRemoved(ctx context.Context, name string, since time.Time, failed time.Duration) (gone bool, err error) {
-	serve, err := c.whoServes(ctx, name)
+	serve, started, err := c.whoServes(ctx, name)
 	if err != nil {
 		return false, err
+	}
+	if len(serve) > 0 && started.Before(since) {
+		return false, nil // it ends its calls
 	}
 	if len(serve) > 0 { // it is back
 		return false, c.rdb.HDel(ctx, c.ns.RemovedKey(), name).Err() //nolint:wrapcheck // the caller does

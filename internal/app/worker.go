@@ -235,11 +235,15 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 		w.counted.Watch(current.publisher)
 		seen.ready.made(current.publisher)
 		var next *generation
+		var ready <-chan change // changes, once the next generation can count what this one has in flight
+		started := current.publisher.Started()
 		for next == nil {
 			select {
 			case err := <-ended:
 				return err
-			case c := <-changes:
+			case <-started:
+				ready, started = changes, nil
+			case c := <-ready:
 				var err error
 				if next, err = w.build(ctx, c.cfg, current); err != nil {
 					next = nil
@@ -248,7 +252,7 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 			}
 		}
 		cancel()
-		w.noteRemoved(ctx, current.names, next.names)
+		replaced.Go(func() { w.noteRemoved(ctx, g.names, next.names) })
 		replaced.Go(func() {
 			if err := <-ended; err != nil {
 				w.log.ErrorContext(ctx, "what published by the configuration before did not end in order", "error", err)
@@ -260,16 +264,19 @@ func (w *workerProcess) run(ctx context.Context, current *generation, changes <-
 
 // noteRemoved notes the destinations that the configuration no longer has; see forgetRemoved.
 func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string) {
-	var removed []any
-	for _, name := range before {
-		if !slices.Contains(after, name) {
-			removed = append(removed, name, time.Now().UnixMilli())
-		}
-	}
+	removed := slices.DeleteFunc(slices.Clone(before), func(name string) bool { return slices.Contains(after, name) })
 	if len(removed) == 0 {
 		return
 	}
-	if err := w.rdb.HSet(ctx, store.Namespace(w.namespace).RemovedKey(), removed...).Err(); err != nil {
+	now, err := w.rdb.Time(ctx).Result()
+	if err == nil {
+		var fields []any
+		for _, name := range removed {
+			fields = append(fields, name, now.UnixMilli())
+		}
+		err = w.rdb.HSet(ctx, store.Namespace(w.namespace).RemovedKey(), fields...).Err()
+	}
+	if err != nil {
 		w.log.WarnContext(ctx, "destinations that were removed stay in the lists until they are forgotten: tidegate destinations forget", "error", err)
 	}
 }

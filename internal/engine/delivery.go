@@ -114,12 +114,18 @@ type inFlight struct {
 	// before is what the engine that this one replaces has in flight still, after that of the engine that replaces
 	// this one; nil: there is none.
 	before, after atomic.Pointer[inFlight]
+	left          bool // its engine has ended; guarded by linking
 }
 
 // follow counts what another engine of the queues still has in flight as this one's, until that ends.
 func (f *inFlight) follow(before *inFlight) {
 	linking.Lock()
 	defer linking.Unlock()
+	for before.left {
+		if before = before.before.Load(); before == nil {
+			return
+		}
+	}
 	f.before.Store(before)
 	before.after.Store(f)
 }
@@ -136,7 +142,9 @@ func (f *inFlight) leave() {
 	}
 	if after != nil {
 		after.before.Store(before)
+		f.before.Store(nil)
 	}
+	f.left = true
 	linking.Unlock()
 	if after != nil {
 		after.free()

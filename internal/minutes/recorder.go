@@ -2,8 +2,10 @@ package minutes
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -130,12 +132,18 @@ func (r *Recorder) Run(ctx context.Context) {
 // mostForeseen bounds the destinations with a forecast at a time.
 const mostForeseen = 100
 
-// foresee makes forecasts of destinations, by which jobs that want one get theirs. Without an error nothing else comes of it.
+// foresee makes forecasts of destinations, by which jobs that want one get theirs: one of the workers at a time, of
+// others each time where there are many. Without an error nothing else comes of it.
 func (r *Recorder) foresee(ctx context.Context, destinations []string) {
+	mine, err := lease.Once(ctx, r.rdb, r.ns.Key("series:forecast"), flushEvery-flushEvery/10)
+	if err != nil || !mine {
+		return
+	}
 	slices.Sort(destinations)
 	destinations = slices.Compact(destinations)
+	rand.Shuffle(len(destinations), func(i, k int) { destinations[i], destinations[k] = destinations[k], destinations[i] })
 	for _, d := range destinations[:min(len(destinations), mostForeseen)] {
-		if _, err := r.client.Forecast(ctx, d, ""); err != nil {
+		if _, err := r.client.Forecast(ctx, d, ""); err != nil && !errors.Is(err, jobs.ErrUnknownDestination) {
 			return
 		}
 	}

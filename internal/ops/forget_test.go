@@ -160,7 +160,7 @@ func TestRemovedDestinationsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := rdb.HSet(ctx, ns.WorkersKey(), "w1", `{"seen_at":`+strconv.FormatInt(now, 10)+`,"destinations":["back"]}`).Err(); err != nil {
+	if err := rdb.HSet(ctx, ns.WorkersKey(), "w1", `{"seen_at":`+strconv.FormatInt(now, 10)+`,"started_at":`+strconv.FormatInt(now+1000, 10)+`,"destinations":["back"]}`).Err(); err != nil {
 		t.Fatal(err)
 	}
 	step := func(failed time.Duration, want ...string) {

@@ -37,9 +37,13 @@ type Reader struct {
 	ns  store.Namespace
 	now func() time.Time
 
-	flight singleflight.Group
-	mu     sync.Mutex
-	kept   map[string]kept
+	flight    singleflight.Group
+	mu        sync.Mutex
+	kept      map[string]kept
+
+	reading   sync.Mutex        // held while the records of workers are read
+	records   map[string]string // read at recordsAt
+	recordsAt time.Time
 }
 
 type kept struct {
@@ -111,10 +115,26 @@ func (r *Reader) foretell(ctx context.Context, f *forecast.Forecast, class int, 
 	_ = store.Foretell(ctx, r.rdb, r.ns.Queues(destination)[class], f.At, told)
 }
 
-func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snapshot, outlooks []store.Outlook, err error) {
+// workers returns the records of the workers, which forecasts share for a second, too.
+func (r *Reader) workers(ctx context.Context) (map[string]string, error) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	at := r.now()
+	if age := at.Sub(r.recordsAt); r.records != nil && age >= 0 && age < fresh {
+		return r.records, nil
+	}
 	entries, err := r.rdb.HGetAll(ctx, r.ns.WorkersKey()).Result()
 	if err != nil {
-		return s, nil, fmt.Errorf("read workers: %w", err)
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	r.records, r.recordsAt = entries, at
+	return entries, nil
+}
+
+func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snapshot, outlooks []store.Outlook, err error) {
+	entries, err := r.workers(ctx)
+	if err != nil {
+		return s, nil, err
 	}
 	outlooks, err = store.Outlooks(ctx, r.rdb, r.ns.Queues(destination))
 	if err != nil {
