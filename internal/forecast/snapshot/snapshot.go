@@ -37,9 +37,9 @@ type Reader struct {
 	ns  store.Namespace
 	now func() time.Time
 
-	flight    singleflight.Group
-	mu        sync.Mutex
-	kept      map[string]kept
+	flight singleflight.Group
+	mu     sync.Mutex
+	kept   map[string]kept
 
 	reading   sync.Mutex        // held while the records of workers are read
 	records   map[string]string // read at recordsAt
