@@ -141,7 +141,8 @@ func (r *Recorder) foresee(ctx context.Context, destinations []string) {
 	}
 	slices.Sort(destinations)
 	destinations = slices.Compact(destinations)
-	rand.Shuffle(len(destinations), func(i, k int) { destinations[i], destinations[k] = destinations[k], destinations[i] })
+	swap := func(i, k int) { destinations[i], destinations[k] = destinations[k], destinations[i] }
+	rand.Shuffle(len(destinations), swap) //nolint:gosec // an order needs no secrecy
 	for _, d := range destinations[:min(len(destinations), mostForeseen)] {
 		if _, err := r.client.Forecast(ctx, d, ""); err != nil && !errors.Is(err, jobs.ErrUnknownDestination) {
 			return
