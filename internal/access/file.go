@@ -150,8 +150,14 @@ func (p *parser) entry(n int, raw json.RawMessage, at int64) {
 	for _, t := range []struct {
 		name string
 		to   any
-	}{{"destinations", &e.Destinations}, {"keys", &e.Keys}, {"max_backlog", &e.MaxBacklog}, {"rate", &e.Rate}} {
-		if value, ok := fields[t.name]; ok && (!read(t.name, t.to) || slices.Contains([]string{"null", "[]", "0", `""`}, string(value))) {
+		none func() bool
+	}{
+		{"destinations", &e.Destinations, func() bool { return len(e.Destinations) == 0 }},
+		{"keys", &e.Keys, func() bool { return len(e.Keys) == 0 }},
+		{"max_backlog", &e.MaxBacklog, func() bool { return e.MaxBacklog == 0 }},
+		{"rate", &e.Rate, func() bool { return e.Rate == "" }},
+	} {
+		if _, ok := fields[t.name]; ok && (!read(t.name, t.to) || t.none()) {
 			fail("has a wrong "+t.name, boundsFix)
 		}
 	}

@@ -105,7 +105,7 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 		}
 	}
 	defer stop()
-	spec.KeepResponse = wait > 0 || spec.ID != "" // else nobody reads it
+	spec.KeepResponse = wait > 0 || spec.ID != "" && !spec.Fresh // else nobody reads it
 	job, p := a.enqueueRequest(r, spec)
 	if p != nil {
 		return p

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,8 +24,10 @@ type Quota struct {
 const (
 	// checkedAtOnce is how many jobs of a full backlog are checked in a round trip, quotaRounds how often for a request.
 	checkedAtOnce, quotaRounds = 500, 4
+	// checkedFor is how long a job that was checked or taken is not checked again: refusals must not cost Redis much.
+	checkedFor = time.Second
 	// notYetEnqueued is how long a job that is not there may still be enqueued by the request that took it.
-	notYetEnqueued = time.Minute
+	notYetEnqueued = 35 * time.Second
 )
 
 // QuotaKey is the ZSET of the unfinished jobs of a token's name, as "<queue> <id>", by when they were last known not to
@@ -65,9 +68,18 @@ func (n Namespace) checkBacklog(ctx context.Context, rdb redis.UniversalClient, 
 	if err != nil {
 		return nil, fmt.Errorf("read the backlog of %s: %w", name, err)
 	}
-	states, now := make([]*redis.SliceCmd, len(oldest)), (*redis.TimeCmd)(nil)
+	now := rdb.Time(ctx)
+	if err := now.Err(); err != nil {
+		return nil, fmt.Errorf("read the backlog of %s: %w", name, err)
+	}
+	if recent := slices.IndexFunc(oldest, func(z redis.Z) bool { return now.Val().UnixMilli()-int64(z.Score) < checkedFor.Milliseconds() }); recent >= 0 {
+		oldest = oldest[:recent]
+	}
+	if len(oldest) == 0 {
+		return nil, nil
+	}
+	states := make([]*redis.SliceCmd, len(oldest))
 	if _, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
-		now = pipe.Time(ctx)
 		for i, z := range oldest {
 			ref, _ := parseRef(z.Member.(string)) //nolint:forcetypeassert // Redis has texts only
 			states[i] = pipe.HMGet(ctx, TaskKey(ref.Queue, ref.ID), FieldState)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain/words"
@@ -37,13 +36,20 @@ type Reader struct {
 	ns  store.Namespace
 	now func() time.Time
 
-	flight singleflight.Group
-	mu     sync.Mutex
-	kept   map[string]kept
+	mu    sync.Mutex
+	kept  map[string]kept
+	calls map[string]*call // in progress, by destination
 
 	reading   sync.Mutex        // held while the records of workers are read
 	records   map[string]string // read at recordsAt
 	recordsAt time.Time
+}
+
+// call is a reading that askers share. Its results are there once done is closed.
+type call struct {
+	done chan struct{}
+	of   *forecast.Forecast
+	err  error
 }
 
 type kept struct {
@@ -53,46 +59,55 @@ type kept struct {
 
 // NewReader returns a Reader that has read nothing. now is the clock by which forecasts are kept.
 func NewReader(rdb redis.UniversalClient, ns store.Namespace, now func() time.Time) *Reader {
-	return &Reader{rdb: rdb, ns: ns, now: now, kept: map[string]kept{}}
+	return &Reader{rdb: rdb, ns: ns, now: now, kept: map[string]kept{}, calls: map[string]*call{}}
 }
 
 // Forecast returns the forecast of a destination, a second old at most. Errors: Redis's.
 func (r *Reader) Forecast(ctx context.Context, destination string) (*forecast.Forecast, error) {
 	r.mu.Lock()
 	k, ok := r.kept[destination]
-	r.mu.Unlock()
 	if age := r.now().Sub(k.at); ok && age >= 0 && age < fresh {
+		r.mu.Unlock()
 		return k.of, nil
 	}
-	done := r.flight.DoChan(destination, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
-		at := r.now()
-		s, outlooks, err := r.read(ctx, destination)
-		if err != nil {
-			return nil, fmt.Errorf("forecast %s: %w", destination, err)
-		}
-		f := forecast.Run(s)
-		for class, o := range outlooks {
-			r.foretell(ctx, f, class, destination, o.Wanted)
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.kept) >= mostKept {
-			clear(r.kept)
-		}
-		r.kept[destination] = kept{f, at}
-		return f, nil
-	})
+	c := r.calls[destination]
+	if c == nil {
+		c = &call{done: make(chan struct{})}
+		r.calls[destination] = c
+		go r.make(context.WithoutCancel(ctx), destination, c)
+	}
+	r.mu.Unlock()
 	select {
-	case got := <-done:
-		if got.Err != nil {
-			return nil, got.Err
-		}
-		return got.Val.(*forecast.Forecast), nil //nolint:forcetypeassert // all are
+	case <-c.done:
+		return c.of, c.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("forecast %s: %w", destination, ctx.Err())
 	}
+}
+
+// make makes the forecast of a destination, which is kept.
+func (r *Reader) make(ctx context.Context, destination string, c *call) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	at := r.now()
+	s, outlooks, err := r.read(ctx, destination)
+	if err != nil {
+		c.err = fmt.Errorf("forecast %s: %w", destination, err)
+	} else {
+		c.of = forecast.Run(s)
+		for class, o := range outlooks {
+			r.foretell(ctx, c.of, class, destination, o.Wanted)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.calls, destination); err == nil {
+		if len(r.kept) >= mostKept {
+			clear(r.kept)
+		}
+		r.kept[destination] = kept{c.of, at}
+	}
+	close(c.done)
 }
 
 // foretell writes the forecasts of jobs that want one, to compare their starts with. It is tried again with the next
