@@ -268,16 +268,24 @@ func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string)
 	if len(removed) == 0 {
 		return
 	}
-	now, err := w.rdb.Time(ctx).Result()
-	if err == nil {
+	note := func() error {
+		now, err := w.rdb.Time(ctx).Result()
+		if err != nil {
+			return err //nolint:wrapcheck // logged below
+		}
 		var fields []any
 		for _, name := range removed {
 			fields = append(fields, name, now.UnixMilli())
 		}
-		err = w.rdb.HSet(ctx, store.Namespace(w.namespace).RemovedKey(), fields...).Err()
+		return w.rdb.HSet(ctx, store.Namespace(w.namespace).RemovedKey(), fields...).Err() //nolint:wrapcheck // likewise
 	}
-	if err != nil {
-		w.log.WarnContext(ctx, "destinations that were removed stay in the lists until they are forgotten: tidegate destinations forget", "error", err)
+	for err := note(); err != nil; err = note() {
+		w.log.WarnContext(ctx, "destinations that were removed cannot be noted yet, and stay in the lists", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(forgetRemovedEvery):
+		}
 	}
 }
 
