@@ -19,23 +19,20 @@ type Place struct {
 	Until *time.Time
 }
 
-const (
-	// mostParents bounds the parents that are read for an ETA, and deepest how many generations.
-	mostParents = 10
-	deepest     = 4
-)
+// mostParents bounds the parents, and theirs, that are read for an ETA.
+const mostParents = 20
 
 // ETA says when a job starts; nil if it runs or has ended. Of jobs of one destination it costs a few commands a
 // second, and more for a job that waits for parents or for its key. Errors: Redis's.
 func (c *Client) ETA(ctx context.Context, j *Job, p Place) (*ETA, error) {
-	e, err := c.eta(ctx, j, p, 0)
+	e, err := c.eta(ctx, j, p, map[string]*ETA{})
 	if err != nil {
 		return nil, fmt.Errorf("jobs: eta of %s: %w", j.ID, err)
 	}
 	return e, nil
 }
 
-func (c *Client) eta(ctx context.Context, j *Job, p Place, depth int) (*ETA, error) {
+func (c *Client) eta(ctx context.Context, j *Job, p Place, parents map[string]*ETA) (*ETA, error) {
 	none := func(because string) (*ETA, error) {
 		e := forecast.None(because)
 		return &e, nil
@@ -59,7 +56,7 @@ func (c *Client) eta(ctx context.Context, j *Job, p Place, depth int) (*ETA, err
 	reason := store.Reason(j.ReasonCode)
 	switch {
 	case j.Status == Waiting:
-		after, because, err := c.afterParents(ctx, j, depth)
+		after, because, err := c.afterParents(ctx, j, parents)
 		if err != nil || because != "" {
 			e := forecast.None(because)
 			return &e, err
@@ -95,23 +92,29 @@ func (c *Client) eta(ctx context.Context, j *Job, p Place, depth int) (*ETA, err
 	return &e, nil
 }
 
-// afterParents is when the parents of a job have been called, or why that cannot be said.
-func (c *Client) afterParents(ctx context.Context, j *Job, depth int) (after time.Time, because string, err error) {
-	if depth == deepest || len(j.After) > mostParents {
-		return after, "it waits for more parents than are looked at", nil
-	}
+// afterParents is when the parents of a job have been called, or why that cannot be said. known are the ETAs of those that
+// were read: a graph has many ways to one.
+func (c *Client) afterParents(ctx context.Context, j *Job, known map[string]*ETA) (after time.Time, because string, err error) {
 	for _, id := range j.After {
-		parent, err := c.Get(ctx, id)
-		if errors.Is(err, ErrNotFound) {
-			continue // it has completed, and was deleted
+		e, read := known[id]
+		if !read {
+			if len(known) == mostParents {
+				return after, "it waits for more parents than are looked at", nil
+			}
+			known[id] = nil
+			parent, err := c.Get(ctx, id)
+			if errors.Is(err, ErrNotFound) {
+				continue // it has completed, and was deleted
+			}
+			if err != nil {
+				return after, "", err
+			}
+			if e, err = c.eta(ctx, parent, Place{}, known); err != nil {
+				return after, "", err
+			}
+			known[id] = e
 		}
-		if err != nil {
-			return after, "", err
-		}
-		e, err := c.eta(ctx, parent, Place{}, depth+1)
 		switch {
-		case err != nil:
-			return after, "", err
 		case e == nil: // it runs, or has ended
 		case e.At == nil:
 			return after, "it waits for " + id + ", which has no time: " + e.Because, nil

@@ -163,6 +163,20 @@ func TestETA(t *testing.T) {
 			t.Errorf("%s: %v is not between %v and %v", name, e.At, e.From, e.To)
 		}
 	}
+	// The ways to a parent do not multiply.
+	generation := []string{last.ID}
+	for range 4 {
+		var next []string
+		for range 6 {
+			next = append(next, b.enqueue(jobs.After(generation...)).ID)
+		}
+		generation = next
+	}
+	sent := &counter{}
+	b.rdb.(*redis.Client).AddHook(sent) //nolint:forcetypeassert // it is
+	if e, err := b.ETA(ctx, b.enqueue(jobs.After(generation...)), jobs.Place{}); err != nil || e.At != nil || e.Because != "it waits for more parents than are looked at" || sent.n.Load() > 2000 {
+		t.Errorf("many parents: %+v, %v, after %d commands", e, err, sent.n.Load())
+	}
 	ended := b.get(first.ID)
 	ended.Status = jobs.Completed
 	if e, err := b.ETA(ctx, ended, jobs.Place{}); e != nil || err != nil {

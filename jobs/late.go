@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +21,8 @@ const (
 )
 
 // IfLate says what becomes of a job whose start, by the forecast of its destination, lies after its expiry.
-// [LateReject] costs a few commands a second for each destination, and one more for a job with an ID or with a key.
+// [LateReject] costs a few commands a second for each destination, one for a job with a key, and one for a refused job
+// with an ID.
 func IfLate(p LatePolicy) Option { return func(s *Spec) { s.IfLate = p } }
 
 // LateError is the error of a job that [LateReject] refuses. Nothing was enqueued.
@@ -50,11 +50,6 @@ func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) e
 	if s.IfLate != LateReject || s.ExpiresAt.IsZero() && s.TTL == nil || len(s.After) > 0 {
 		return nil
 	}
-	if s.ID != "" { // it may be repeated
-		if _, err := c.Get(ctx, s.ID); !errors.Is(err, ErrNotFound) {
-			return err
-		}
-	}
 	f, err := c.forecasts.Forecast(ctx, job.Destination)
 	if err != nil {
 		return err //nolint:wrapcheck // it says what it is
@@ -65,13 +60,13 @@ func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) e
 	}
 	due = latest(due, f.At.Add(s.Delay))
 	class := slices.Index(store.Priorities, store.Priority(job.Priority))
-	q := &f.Queues[class]
+	q, queue := &f.Queues[class], c.ns.Queue(job.Destination, store.Priority(job.Priority))
 	var start time.Time
 	switch {
 	case due.After(f.At):
 		start = latest(due, f.Start(class, q.PlaceAt(due)-1))
 	case q.AllKeys > 0 && job.Key != "":
-		held, err := c.rdb.ZCard(ctx, store.HeldJobsKey(c.ns.Queue(job.Destination, store.Priority(job.Priority)), job.Key)).Result()
+		held, err := c.rdb.ZCard(ctx, store.HeldJobsKey(queue, job.Key)).Result()
 		if err != nil {
 			return fmt.Errorf("read the jobs of a key: %w", err)
 		}
@@ -82,6 +77,15 @@ func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) e
 	e := f.ETA(start, due)
 	if e.At == nil || !e.From.After(expires) {
 		return nil
+	}
+	if s.ID != "" {
+		repeated, err := c.rdb.Exists(ctx, store.TaskKey(queue, s.ID)).Result()
+		if err != nil {
+			return fmt.Errorf("read job %s: %w", s.ID, err)
+		}
+		if repeated > 0 {
+			return nil
+		}
 	}
 	return &LateError{e, expires}
 }
