@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"os"
@@ -21,10 +22,10 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/whatif"
 )
 
 type simulateCmd struct {
@@ -191,37 +192,17 @@ func (c *simulateCmd) api(ctx context.Context, p *Process) (string, error) {
 			parts[i] = "window:" + preset.Limits[at].Limit
 			p.note(preset.Title + ": " + preset.Limits[at].Limit + ", " + preset.Limits[at].Of + "; " + preset.Hints)
 		case "learned":
-			var err error
-			if parts[i], err = learned(ctx, p, name); err != nil {
+			s, err := p.open(ctx)
+			if err != nil {
 				return "", err
+			}
+			parts[i], err = s.whatIf().Learned(ctx, name)
+			if s.close(); err != nil {
+				return "", notRecorded("--api", err)
 			}
 		}
 	}
 	return strings.Join(parts, ","), nil
-}
-
-// learned is what the running system has learned of a destination or key.
-func learned(ctx context.Context, p *Process, name string) (string, error) {
-	s, err := p.open(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer s.close()
-	found, err := s.Limits(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	var limits []string
-	if l := found.Learned; l != nil && l.Calls > 0 {
-		limits = append(limits, fmt.Sprintf("window:%d/%s", l.Calls, l.Window.Round(time.Millisecond)))
-	}
-	if l := found.Learned; l != nil && l.Concurrency > 0 {
-		limits = append(limits, "concurrency:"+strconv.Itoa(l.Concurrency))
-	}
-	if len(limits) == 0 {
-		return "", inputErrorf("--api: nothing is learned of %s", clip(name, 60))
-	}
-	return strings.Join(limits, ","), nil
 }
 
 // arrivals are when jobs come.
@@ -245,16 +226,8 @@ func (c *simulateCmd) arrivals(ctx context.Context, p *Process, destination stri
 			return nil, err
 		}
 		defer s.close()
-		now, err := s.client.Now(ctx)
-		if err != nil {
-			return nil, err
-		}
-		found, err := minutes.Read(ctx, s.rdb, store.Namespace(s.cfg.RedisNamespace), []string{destination}, now.Add(-24*time.Hour), now, time.Minute)
-		if err != nil {
-			return nil, err
-		}
-		if at = recorded(found[0]); len(at) == 0 {
-			return nil, inputErrorf("--arrivals: no jobs of %s were counted in the last 24 hours", destination)
+		if at, err = s.whatIf().Recorded(ctx, destination); err != nil {
+			return nil, notRecorded("--arrivals", err)
 		}
 	default:
 		return nil, inputErrorf("--arrivals: want poisson:10/1m or recorded")
@@ -262,20 +235,17 @@ func (c *simulateCmd) arrivals(ctx context.Context, p *Process, destination stri
 	return append(make([]time.Duration, c.Jobs, c.Jobs+len(at)), at...), nil
 }
 
-// recorded are the jobs that came in each minute: those that ended, and what the backlog grew by.
-func recorded(all []minutes.Point) (at []time.Duration) {
-	backlog := 0
-	for i, m := range all {
-		came := m.Completed + m.Failed + m.Cancelled + m.Expired
-		if m.Backlog >= 0 {
-			came += m.Backlog - backlog
-			backlog = m.Backlog
-		}
-		for n := range came {
-			at = append(at, time.Duration(i)*time.Minute+time.Duration(n)*time.Minute/time.Duration(came))
-		}
+// whatIf reads what workers have recorded.
+func (s *session) whatIf() whatif.Source {
+	return whatif.Source{Redis: s.rdb, Namespace: store.Namespace(s.cfg.RedisNamespace)}
+}
+
+// notRecorded is an error of the input where nothing is recorded of a destination.
+func notRecorded(flag string, err error) error {
+	if errors.Is(err, whatif.ErrNoJobs) || errors.Is(err, whatif.ErrNoLimit) {
+		return inputErrorf("%s: %w", flag, err)
 	}
-	return at
+	return err
 }
 
 func (r *rows) addSimulation(runs []simulated, during time.Duration) {

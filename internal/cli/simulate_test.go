@@ -6,12 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/tidegate/tidegate/internal/minutes"
 )
 
 // Two configurations are compared without a Redis, in text, JSON and a picture.
@@ -77,15 +73,5 @@ wait, longest         24m4s     24m30s
 		if r := runIn(t, nil, "", append([]string{"simulate"}, strings.Fields(args)...)...); r.status == 0 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v", args, r)
 		}
-	}
-}
-
-// Jobs came in the minutes in which they ended, and as the backlog grew.
-func TestRecorded(t *testing.T) {
-	t.Parallel()
-	got := recorded([]minutes.Point{{Backlog: 2}, {Backlog: -1, Completed: 1}, {Backlog: 1, Failed: 1, Expired: 1, Completed: 1}, {Backlog: 0, Completed: 1}})
-	want := []time.Duration{0, 30 * time.Second, time.Minute, 2 * time.Minute, 2*time.Minute + 30*time.Second}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -19,7 +19,7 @@ const Kinds = "window:60/1h, window:60/1h@UTC, sliding:60/1h, bucket:60/1h:10, p
 // API is a model of an API, of which calls take what its limits have.
 type API struct {
 	limits            []limit
-	down, up          time.Duration // of an outage, since the start
+	outages           [][2]time.Duration // begin, since the start, and length
 	retryAfter, tells bool
 }
 
@@ -33,7 +33,7 @@ type limit interface {
 	left(now time.Time) breaker.Budget
 }
 
-// ParseAPI reads a model: its limits, which hold together, an outage, and what it announces, with commas between them.
+// ParseAPI reads a model: its limits, which hold together, outages, and what it announces, with commas between them.
 func ParseAPI(text string) (*API, error) {
 	a := &API{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -69,10 +69,10 @@ func (a *API) add(kind, value string) error {
 		return nil
 	case "outage":
 		from, err := time.ParseDuration(first)
-		a.down, a.up = from, from+more
 		if err != nil || from < 0 {
 			return errors.New("want the time from the start, and the length: outage:2h+30m")
 		}
+		a.outages = append(a.outages, [2]time.Duration{from, more})
 		return nil
 	case "concurrency":
 		n, err := strconv.Atoi(value)
@@ -120,8 +120,10 @@ type response struct {
 
 // call decides a call at now that ends at end, since after the start.
 func (a *API) call(now, end time.Time, since time.Duration) response {
-	if since >= a.down && since < a.up {
-		return response{status: http.StatusBadGateway}
+	for _, o := range a.outages {
+		if since >= o[0] && since-o[0] < o[1] {
+			return response{status: http.StatusBadGateway}
+		}
 	}
 	r := response{status: http.StatusOK}
 	for _, l := range a.limits {

@@ -1,0 +1,304 @@
+// Package whatif makes simulations of a running destination: its jobs are those that workers counted, and the limits
+// of its API what is learned, announced, declared or seen of them.
+package whatif
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/minutes"
+	"github.com/tidegate/tidegate/internal/simulate"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// MaxJobs bounds the jobs of a simulation.
+const MaxJobs = 1_000_000
+
+// ErrNoJobs is the error of a destination of which no worker counted a job in the last 24 hours.
+var ErrNoJobs = errors.New("no jobs were counted in the last 24 hours")
+
+// ErrNoLimit is the error of a destination of whose API no limit is known.
+var ErrNoLimit = errors.New("no limit of its API is known")
+
+// Source is a running system.
+type Source struct {
+	Redis     redis.UniversalClient
+	Namespace store.Namespace
+}
+
+// Record is what is known of a destination.
+type Record struct {
+	// API is the model of its API; see simulate.ParseAPI. From says where its limits are from: "learned", "announced",
+	// "declared" or "observed".
+	API, From string
+	// Arrivals of its jobs, since the first of the Minutes.
+	Arrivals []time.Duration
+	// Minutes are those of the last 24 hours from the first one on in which its jobs were counted.
+	Minutes []minutes.Point
+	// Incidents that are kept, the oldest first.
+	Incidents []breaker.Incident
+	// Slots are the calls that its live workers make at once; 0 without any.
+	Slots int
+	// Latency is the median time of its calls in the last hour; 0 if there were none.
+	Latency time.Duration
+}
+
+// Span is how long jobs were counted.
+func (r *Record) Span() time.Duration { return time.Duration(len(r.Minutes)) * time.Minute }
+
+// Options are those of a simulation of the destination with the settings of a breaker, and retry policy, of o. What of
+// o is set stays; a worker makes each calls at once.
+func (r *Record) Options(o simulate.Options, each int) simulate.Options {
+	o.API, o.Slots = cmp.Or(o.API, r.API), cmp.Or(o.Slots, r.Slots, each)
+	o.Latency = cmp.Or(o.Latency, r.Latency, 200*time.Millisecond)
+	o.For, o.Seed = cmp.Or(o.For, 2*r.Span()), cmp.Or(o.Seed, 1)
+	if o.Arrivals == nil {
+		o.Arrivals = r.Arrivals
+	}
+	return o
+}
+
+// Read reads what is known of a destination. The error wraps ErrNoJobs, ErrNoLimit, both with what else is known, or
+// is Redis's.
+func (s Source) Read(ctx context.Context, destination string) (*Record, error) {
+	r := &Record{}
+	outlook, err := s.breakers().Outlook(ctx, s.Redis, destination)
+	if err != nil {
+		return r, fmt.Errorf("whatif: %w", err)
+	}
+	for _, n := range outlook.Slots {
+		r.Slots += n
+	}
+	if r.Incidents, err = s.breakers().Incidents(ctx, s.Redis, destination, 0); err != nil {
+		return r, fmt.Errorf("whatif: %w", err)
+	}
+	took, err := s.Namespace.CallTimes(ctx, s.Redis, []string{destination}, outlook.Now)
+	if err != nil {
+		return r, fmt.Errorf("whatif: %w", err)
+	}
+	if took[0] != nil {
+		r.Latency = max(time.Millisecond, time.Duration(took[0].P50*float64(time.Second)).Round(time.Millisecond))
+	}
+	none := s.readJobs(ctx, r, destination, outlook.Now)
+	if none != nil && !errors.Is(none, ErrNoJobs) {
+		return r, none
+	}
+	var limits []string
+	limits, r.From = r.limits(outlook)
+	if len(limits) == 0 {
+		return r, cmp.Or(none, fmt.Errorf("%s: %w", destination, ErrNoLimit))
+	}
+	r.API = strings.Join(append(limits, r.outages()...), ",")
+	return r, none
+}
+
+// Recorded are the arrivals of the last 24 hours, since the first minute in which jobs were counted. The error wraps
+// ErrNoJobs, or is Redis's.
+func (s Source) Recorded(ctx context.Context, destination string) ([]time.Duration, error) {
+	now, err := s.Redis.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("whatif: read the time: %w", err)
+	}
+	r := &Record{}
+	err = s.readJobs(ctx, r, destination, now)
+	return r.Arrivals, err
+}
+
+// Learned is the model of what is learned of the limits of a destination or key. The error wraps ErrNoLimit, or is
+// Redis's.
+func (s Source) Learned(ctx context.Context, name string) (string, error) {
+	l, err := s.breakers().Limits(ctx, s.Redis, name)
+	if err != nil {
+		return "", fmt.Errorf("whatif: %w", err)
+	}
+	limits := learned(l.Learned)
+	if len(limits) == 0 {
+		return "", fmt.Errorf("%s: %w", name, ErrNoLimit)
+	}
+	return strings.Join(limits, ","), nil
+}
+
+func (s Source) breakers() breaker.Namespace { return breaker.Namespace(s.Namespace) }
+
+func (s Source) readJobs(ctx context.Context, r *Record, destination string, now time.Time) error {
+	found, err := minutes.Read(ctx, s.Redis, s.Namespace, []string{destination}, now.Add(-24*time.Hour), now, time.Minute)
+	if err != nil {
+		return fmt.Errorf("whatif: %w", err)
+	}
+	// Other destinations may have been counted for longer.
+	first := slices.IndexFunc(found[0], func(p minutes.Point) bool { return p.Backlog > 0 || ended(p) > 0 || p.Calls > 0 })
+	if first >= 0 {
+		r.Minutes = found[0][first:]
+		r.Arrivals, err = arrivals(r.Minutes)
+	}
+	if err == nil && len(r.Arrivals) == 0 {
+		err = ErrNoJobs
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", destination, err)
+	}
+	return nil
+}
+
+func ended(p minutes.Point) int { return p.Completed + p.Failed + p.Cancelled + p.Expired }
+
+// arrivals are when jobs came: those that waited as the record begins at once, later ones as jobs ended and the backlog
+// grew. It is counted at another instant than the ends are: a shortfall of up to what ended lately is made up by the
+// next jobs; a greater one are jobs that clients cancelled.
+func arrivals(points []minutes.Point) (at []time.Duration, err error) {
+	from, backlog, done, before, short := 0, -1, 0, 0, 0
+	for i, p := range points {
+		if done += ended(p); p.Backlog < 0 && i > 0 {
+			continue // it was not counted: no worker ran
+		}
+		start, span := time.Duration(from)*time.Minute, time.Duration(i+1-from)*time.Minute
+		came := done + max(0, p.Backlog) - max(0, backlog) + max(short, -done-before)
+		if len(at)+came > MaxJobs {
+			return nil, fmt.Errorf("more than %d jobs came in 24 hours", MaxJobs)
+		}
+		if backlog < 0 {
+			span = 0
+		}
+		for n := range came {
+			at = append(at, start+time.Duration(float64(span)*float64(n)/float64(came)))
+		}
+		from, backlog, done, before, short = i+1, max(0, p.Backlog), 0, done, min(came, 0)
+	}
+	return at, nil
+}
+
+func learned(l *breaker.LearnedLimit) (limits []string) {
+	switch {
+	case l == nil:
+		return nil
+	case l.Calls > 0 && l.Window > 0:
+		limits = append(limits, window(l.Calls, l.Window))
+	case l.RatePerSec > 0:
+		limits = append(limits, "bucket:"+breaker.Rate{Calls: 1, Per: time.Duration(float64(time.Second) / l.RatePerSec).Round(time.Millisecond)}.String())
+	}
+	if l.Concurrency > 0 {
+		limits = append(limits, "concurrency:"+strconv.Itoa(l.Concurrency))
+	}
+	return limits
+}
+
+func window(calls int, per time.Duration) string {
+	if short := per.Round(time.Second); short > 0 && (per-short).Abs() < per/50 { // measured with the time of a call
+		per = short
+	}
+	return "window:" + breaker.Rate{Calls: calls, Per: max(time.Millisecond, per.Round(time.Millisecond))}.String()
+}
+
+// limits are those of the API, by what is known best, with the hints that it gave.
+func (r *Record) limits(o breaker.Outlook) (limits []string, from string) {
+	gap, calls := r.observed()
+	var hints []string
+	if limits, from = learned(o.Limits.Learned), "learned"; len(limits) == 0 {
+		from = "announced"
+		for _, w := range o.Limits.Announced {
+			if w.Window = cmp.Or(w.Window, gap); w.Window == 0 && w.ResetsAt.After(o.Now) {
+				w.Window = usual(w.ResetsAt.Sub(o.Now))
+			}
+			if w.Window > 0 && w.Limit > 0 {
+				limits = append(limits, window(w.Limit, w.Window))
+			}
+		}
+	}
+	if len(limits) == 0 && calls > 0 {
+		limits, from = append(limits, window(calls, gap)), "observed"
+	}
+	if len(limits) == 0 {
+		from = "declared"
+		for _, w := range o.Limits.Declared {
+			kind := "sliding:"
+			if w.Zone != "" {
+				kind = "window:"
+			}
+			if w.Zone == "" || w.Window <= 24*time.Hour {
+				limits = append(limits, kind+breaker.Rate{Calls: w.Limit, Per: w.Window, Zone: w.Zone}.String())
+			}
+		}
+	}
+	causes := func(cause string) bool {
+		return slices.ContainsFunc(r.Incidents, func(i breaker.Incident) bool { return i.Cause == cause })
+	}
+	if causes(breaker.CauseHint) {
+		hints = append(hints, "retry-after")
+	}
+	if causes(breaker.CauseBudget) || len(o.Limits.Announced) > 0 {
+		hints = append(hints, "ratelimit")
+	}
+	if len(limits) > 0 && len(hints) > 0 {
+		limits = append(limits, "hints:"+strings.Join(hints, "+"))
+	}
+	return limits, from
+}
+
+// usual is the shortest usual length of a window that has so much left.
+func usual(left time.Duration) time.Duration {
+	for _, d := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour, 24 * time.Hour} {
+		if left <= d+time.Second {
+			return d
+		}
+	}
+	return left
+}
+
+// Limited reports whether an incident began because of a limit of the API.
+func Limited(i breaker.Incident) bool {
+	return !slices.Contains([]string{breaker.CauseOutage, breaker.CauseCredentials, breaker.CauseManual}, i.Cause)
+}
+
+// observed is the usual time from one incident to the next because of a limit, and how many calls the API accepted
+// meanwhile; 0 if there are too few. The window may be shorter: the breaker saw no more of it.
+func (r *Record) observed() (gap time.Duration, calls int) {
+	var starts []time.Time
+	for _, i := range r.Incidents {
+		if Limited(i) && len(r.Minutes) > 0 && !i.Started.Before(r.Minutes[0].At) {
+			starts = append(starts, i.Started)
+		}
+	}
+	var gaps []time.Duration
+	for i := range len(starts) - 1 {
+		gaps = append(gaps, starts[i+1].Sub(starts[i]))
+	}
+	if len(gaps) < 2 {
+		return 0, 0
+	}
+	slices.Sort(gaps)
+	gap = gaps[len(gaps)/2]
+	var span time.Duration
+	for _, g := range gaps { // longer ones had no jobs
+		span += min(g, 2*gap)
+	}
+	first, last := starts[0].Truncate(time.Minute), starts[len(starts)-1]
+	for _, p := range r.Minutes { // the calls before the first one were those of another window
+		if p.At.After(first) && !p.At.After(last) {
+			calls += p.Calls - p.Limited
+		}
+	}
+	if calls <= 0 || gap <= 0 {
+		return 0, 0
+	}
+	return gap, max(1, int(math.Round(float64(calls)*float64(gap)/float64(span))))
+}
+
+// outages are the parts of the model for outages since the record began.
+func (r *Record) outages() (parts []string) {
+	for _, i := range r.Incidents {
+		if i.Cause == breaker.CauseOutage && len(r.Minutes) > 0 && i.Ended.After(i.Started) && !i.Started.Before(r.Minutes[0].At) {
+			parts = append(parts, fmt.Sprintf("outage:%s+%s", i.Started.Sub(r.Minutes[0].At).Round(time.Second), max(time.Second, i.Ended.Sub(i.Started).Round(time.Second))))
+		}
+	}
+	return parts
+}
