@@ -54,8 +54,8 @@ func (c *simulateCmd) Validate() error {
 		return inputErrorf("--jobs must be from 1 to 1000000")
 	case c.Workers < 1 || c.Workers > 1000 || c.Concurrency < 0 || c.Concurrency > 10_000:
 		return inputErrorf("--workers must be from 1 to 1000, --concurrency from 1 to 10000")
-	case c.Latency < time.Millisecond || c.For < time.Second || c.For > 366*24*time.Hour || c.ExpireIn < 0:
-		return inputErrorf("--latency must be at least 1ms, --for from 1s to 8784h")
+	case c.Latency < time.Millisecond || c.Latency > 24*time.Hour || c.For < time.Second || c.For > 366*24*time.Hour || c.ExpireIn < 0:
+		return inputErrorf("--latency must be from 1ms to 24h, --for from 1s to 8784h")
 	}
 	return nil
 }
@@ -286,6 +286,9 @@ func (r *rows) addSimulation(runs []simulated, during time.Duration) {
 	number("refused by the limit", func(s simulate.Result) int { return s.Wasted })
 	number("failed in an outage", func(s simulate.Result) int { return s.Down })
 	number("breaker opened", func(s simulate.Result) int { return s.Opened })
+	line("Redis commands", func(s simulate.Result) string {
+		return fmt.Sprintf("%d, %.2f a call", s.Commands, s.PerCall)
+	})
 	wait("wait, half of jobs", func(s simulate.Result) float64 { return s.P50 })
 	wait("wait, 90 % of jobs", func(s simulate.Result) float64 { return s.P90 })
 	wait("wait, longest", func(s simulate.Result) float64 { return s.Max })

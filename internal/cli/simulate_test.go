@@ -25,19 +25,20 @@ func TestSimulate(t *testing.T) {
 	b := write("b.env", "DESTINATION_0_RATE=\"20/10m\"\n")
 	picture := filepath.Join(folder, "out.svg")
 	args := []string{"simulate", "--config", a, "--against", b, "--api", "window:20/10m", "--jobs", "60", "--expire-in", "25m", "--svg", picture}
-	runIn(t, nil, "", args...).want(t, 0, `                      a.env     b.env
-drained               in 24m4s  in 25m
-jobs                  60        60
-completed             60        50
-failed                0         0
-expired               0         10
-calls                 88        50
-refused by the limit  28        0
-failed in an outage   0         0
-breaker opened        2         0
-wait, half of jobs    12m2s     12m
-wait, 90 % of jobs    24m4s     22m
-wait, longest         24m4s     24m30s
+	runIn(t, nil, "", args...).want(t, 0, `                      a.env             b.env
+drained               in 24m4s          in 25m
+jobs                  60                60
+completed             60                50
+failed                0                 0
+expired               0                 10
+calls                 88                50
+refused by the limit  28                0
+failed in an outage   0                 0
+breaker opened        2                 0
+Redis commands        202, 2.30 a call  101, 2.02 a call
+wait, half of jobs    12m2s             12m
+wait, 90 % of jobs    24m4s             22m
+wait, longest         24m4s             24m30s
 `, "")
 	drawn, err := os.Open(picture)
 	if err != nil {
@@ -52,7 +53,7 @@ wait, longest         24m4s     24m30s
 		}
 	}
 	doc := decode[simulation](t, runIn(t, nil, "", append(args, "-o", "json")...).ok(t))
-	if len(doc.Runs) != 2 || doc.Runs[0].Wasted != 28 || doc.Runs[1].Expired != 10 || doc.API != "window:20/10m" {
+	if len(doc.Runs) != 2 || doc.Runs[0].Wasted != 28 || doc.Runs[0].Commands != 202 || doc.Runs[1].PerCall != 2.02 || doc.Runs[1].Expired != 10 || doc.API != "window:20/10m" {
 		t.Errorf("%+v", doc)
 	}
 	preset := runIn(t, nil, "", "simulate", "--config", b, "--api", "preset:github", "--jobs", "3", "--for", "1h")

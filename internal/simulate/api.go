@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,8 +49,8 @@ func (a *API) add(kind, value string) error {
 	var more time.Duration
 	if kind == "penalty" || kind == "outage" {
 		var err error
-		if more, err = time.ParseDuration(second); !two || err != nil || more <= 0 {
-			return fmt.Errorf("a time must follow the +, such as +1m: want %s", Kinds)
+		if more, err = time.ParseDuration(second); !two || err != nil || more <= 0 || more > longest {
+			return fmt.Errorf("a time of up to 8784h must follow the +, such as +1m: want %s", Kinds)
 		}
 	}
 	switch kind {
@@ -149,10 +148,12 @@ func (a *API) call(now, end time.Time, since time.Duration) response {
 	return r
 }
 
-// wholeSeconds rounds up, as headers do.
+// wholeSeconds rounds up, as headers do. A penalty may have grown beyond what times can say.
 func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
+	return (min(d, longest) + time.Second - 1).Truncate(time.Second)
 }
+
+const longest = 366 * 24 * time.Hour
 
 // window is a fixed window: by a zone's clock, or from the first call after the last one.
 type window struct {
@@ -202,11 +203,13 @@ func (p *penalty) refuse(now time.Time) {
 type sliding struct {
 	calls int
 	per   time.Duration
-	made  []time.Time
+	made  []time.Time // in order
 }
 
 func (s *sliding) wait(now time.Time) time.Duration {
-	s.made = slices.DeleteFunc(s.made, func(t time.Time) bool { return !t.Add(s.per).After(now) })
+	for len(s.made) > 0 && !s.made[0].Add(s.per).After(now) {
+		s.made = s.made[1:]
+	}
 	if len(s.made) < s.calls {
 		return 0
 	}
@@ -248,15 +251,17 @@ func (b *bucket) left(time.Time) breaker.Budget {
 // atOnce bounds the calls in flight.
 type atOnce struct {
 	calls int
-	ends  []time.Time
+	ends  []time.Time // in order: calls take the same time
 }
 
 func (c *atOnce) wait(now time.Time) time.Duration {
-	c.ends = slices.DeleteFunc(c.ends, func(t time.Time) bool { return !t.After(now) })
+	for len(c.ends) > 0 && !c.ends[0].After(now) {
+		c.ends = c.ends[1:]
+	}
 	if len(c.ends) < c.calls {
 		return 0
 	}
-	return slices.MinFunc(c.ends, time.Time.Compare).Sub(now)
+	return c.ends[0].Sub(now)
 }
 
 func (c *atOnce) take(_, end time.Time) { c.ends = append(c.ends, end) }

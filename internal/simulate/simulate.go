@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -67,6 +68,10 @@ type Result struct {
 	Down   int `json:"down"`
 	// Opened is how often the breaker opened.
 	Opened int `json:"opened"`
+	// Commands that the breaker sent to Redis. Those of the queues are not simulated.
+	Commands int `json:"redis_commands"`
+	// PerCall are the commands for each call.
+	PerCall float64 `json:"redis_commands_per_call"`
 	// Waits of completed jobs, from the arrival to the start of the last call.
 	P50    float64 `json:"wait_p50_secs"`
 	P90    float64 `json:"wait_p90_secs"`
@@ -147,6 +152,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, fmt.Errorf("simulate: %w", err)
 	}
 	defer func() { _ = s.b.Close() }()
+	rdb.AddHook(commands{&s.out.Commands})
 	if err := s.run(ctx); err != nil {
 		return Result{}, fmt.Errorf("simulate: %w", err)
 	}
@@ -154,10 +160,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 func (s *sim) run(ctx context.Context) error {
-	for i, at := range s.Arrivals {
-		s.at(Start.Add(at), func() { s.arrive(&job{id: strconv.Itoa(i), at: s.now}) })
-	}
-	for end := Start.Add(s.For); s.coming+s.backlog > 0 && s.err == nil && len(s.events) > 0; {
+	s.arrives()
+	for end := Start.Add(s.For); s.coming+s.backlog > 0 && s.err == nil && ctx.Err() == nil && len(s.events) > 0; {
 		e := heap.Pop(&s.events).(event) //nolint:forcetypeassert // there are no others
 		if e.at.After(end) {
 			s.record(end)
@@ -196,8 +200,18 @@ func (s *sim) record(to time.Time) {
 
 func (s *sim) point() *Point { return &s.out.Points[len(s.out.Points)-1] }
 
+// arrives has the next job arrive, and the others after it.
+func (s *sim) arrives() {
+	if next := len(s.Arrivals) - s.coming; s.coming > 0 {
+		s.at(Start.Add(s.Arrivals[next]), func() {
+			s.coming--
+			s.arrive(&job{id: strconv.Itoa(next), at: s.now})
+			s.arrives()
+		})
+	}
+}
+
 func (s *sim) arrive(j *job) {
-	s.coming--
 	s.backlog++
 	s.out.Jobs++
 	if s.ExpireIn > 0 {
@@ -362,6 +376,7 @@ func (s *sim) requeue(j *job, at time.Time) {
 
 func (s *sim) result() Result {
 	out := s.out
+	out.PerCall = math.Round(100*float64(out.Commands)/float64(max(1, out.Calls))) / 100
 	if len(out.Points) > 0 {
 		out.Points[len(out.Points)-1].Backlog = s.backlog
 	}
@@ -379,6 +394,25 @@ func (s *sim) result() Result {
 	}
 	out.P50, out.P90, out.Max = quantile(.5), quantile(.9), quantile(1)
 	return out
+}
+
+// commands counts what goes to Redis.
+type commands struct{ n *int }
+
+func (c commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		*c.n++
+		return next(ctx, cmd)
+	}
+}
+
+func (c commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		*c.n += len(cmds)
+		return next(ctx, cmds)
+	}
 }
 
 // event is something that happens at an instant; order is that of events at one.

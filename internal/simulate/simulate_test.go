@@ -23,7 +23,7 @@ func TestAPIs(t *testing.T) {
 		"penalty:1/10s+5s,hints:retry-after":              "0a 9 1 14 1 20a",
 		"concurrency:2,hints:retry-after":                 "0a 0.1a 0.2 1 0.5a",
 		"window:1/2s,window:2/10s":                        "0a 1 0 2a 4 0 10a",
-		"outage:1s+2s,hints:ratelimit":                    "0a 1x 2.9x 3a",
+		"outage:1s+2s,outage:4s+1s":                       "0a 1x 2.9x 3a 4x 5a",
 		"window:2/10s,hints:ratelimit":                    "0a=1/10 1a=0/9 2=0/8 0",
 		"sliding:2/10s,hints:retry-after,hints:ratelimit": "0a=1/10 4a=0/6 5=0/5 5",
 	} {
@@ -57,7 +57,7 @@ func TestAPIs(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
 		}
 	}
-	for _, wrong := range []string{"", "window", "window:60", "leaky:1/1s", "penalty:60/1h", "outage:1h", "concurrency:0", "hints:no", "sliding:1/1h@UTC"} {
+	for _, wrong := range []string{"", "window", "window:60", "leaky:1/1s", "penalty:60/1h", "penalty:60/1h+9000h", "outage:1h", "concurrency:0", "hints:no", "sliding:1/1h@UTC"} {
 		if _, err := ParseAPI(wrong); err == nil || !strings.Contains(err.Error(), "want") && !strings.Contains(err.Error(), "zone") {
 			t.Errorf("%q: %v", wrong, err)
 		}

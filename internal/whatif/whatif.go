@@ -153,16 +153,16 @@ func (s Source) readJobs(ctx context.Context, r *Record, destination string, now
 func ended(p minutes.Point) int { return p.Completed + p.Failed + p.Cancelled + p.Expired }
 
 // arrivals are when jobs came: those that waited as the record begins at once, later ones as jobs ended and the backlog
-// grew. It is counted at another instant than the ends are: a shortfall of up to what ended lately is made up by the
-// next jobs; a greater one are jobs that clients cancelled.
+// grew. Jobs that ended after the backlog was counted, within a minute, are in both, and are missing in the next one.
+// What is missing beyond them are jobs that clients cancelled.
 func arrivals(points []minutes.Point) (at []time.Duration, err error) {
-	from, backlog, done, before, short := 0, -1, 0, 0, 0
+	from, backlog, done, before := 0, -1, 0, 0
 	for i, p := range points {
 		if done += ended(p); p.Backlog < 0 && i > 0 {
 			continue // it was not counted: no worker ran
 		}
 		start, span := time.Duration(from)*time.Minute, time.Duration(i+1-from)*time.Minute
-		came := done + max(0, p.Backlog) - max(0, backlog) + max(short, -done-before)
+		came := done + max(0, p.Backlog) - max(0, backlog)
 		if len(at)+came > MaxJobs {
 			return nil, fmt.Errorf("more than %d jobs came in 24 hours", MaxJobs)
 		}
@@ -172,7 +172,8 @@ func arrivals(points []minutes.Point) (at []time.Duration, err error) {
 		for n := range came {
 			at = append(at, start+time.Duration(float64(span)*float64(n)/float64(came)))
 		}
-		from, backlog, done, before, short = i+1, max(0, p.Backlog), 0, done, min(came, 0)
+		at = at[:len(at)-max(0, min(-came, before, len(at)))]
+		from, backlog, done, before = i+1, max(0, p.Backlog), 0, done
 	}
 	return at, nil
 }
