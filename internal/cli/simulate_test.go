@@ -35,7 +35,7 @@ calls                 88                50
 refused by the limit  28                0
 failed in an outage   0                 0
 breaker opened        2                 0
-Redis commands        202, 2.30 a call  101, 2.02 a call
+Redis commands        181, 2.06 a call  101, 2.02 a call
 wait, half of jobs    12m2s             12m
 wait, 90 % of jobs    24m4s             22m
 wait, longest         24m4s             24m30s
@@ -53,7 +53,7 @@ wait, longest         24m4s             24m30s
 		}
 	}
 	doc := decode[simulation](t, runIn(t, nil, "", append(args, "-o", "json")...).ok(t))
-	if len(doc.Runs) != 2 || doc.Runs[0].Wasted != 28 || doc.Runs[0].Commands != 202 || doc.Runs[1].PerCall != 2.02 || doc.Runs[1].Expired != 10 || doc.API != "window:20/10m" {
+	if len(doc.Runs) != 2 || doc.Runs[0].Wasted != 28 || doc.Runs[0].Commands != 181 || doc.Runs[1].PerCall != 2.02 || doc.Runs[1].Expired != 10 || doc.API != "window:20/10m" {
 		t.Errorf("%+v", doc)
 	}
 	preset := runIn(t, nil, "", "simulate", "--config", b, "--api", "preset:github", "--jobs", "3", "--for", "1h")

@@ -113,6 +113,7 @@ type sim struct {
 	queue    []*job
 	flying   int
 	ask      time.Time // when the breaker is to be asked again
+	rests    time.Time // until then workers wait for Redis
 	denied   uint64    // version of the breaker that denied a call,
 	ofSlots  bool      // for which there was no slot
 	accepted int
@@ -236,7 +237,7 @@ func (s *sim) end(j *job, count *int) {
 
 // fill starts calls while there are slots and jobs, and the breaker permits it: as publisher's gate does.
 func (s *sim) fill(ctx context.Context) error {
-	for s.flying < s.Slots && !s.now.Before(s.ask) {
+	for s.flying < s.Slots && !s.now.Before(s.ask) && !s.now.Before(s.rests) {
 		for len(s.queue) > 0 {
 			if s.expire(s.queue[0]); !s.queue[0].over {
 				break
@@ -255,11 +256,24 @@ func (s *sim) fill(ctx context.Context) error {
 		} else if err != nil {
 			return err //nolint:wrapcheck // Run does
 		}
+		if p.Metered() {
+			s.rest(trip / 3)
+		}
 		j := s.queue[0]
 		s.queue = s.queue[1:]
 		s.begin(ctx, p, j)
 	}
 	return nil
+}
+
+// trip is what a worker takes to report a call that Redis counts, before it asks for the next one: refusals that come
+// meanwhile are seen first. Several workers ask at once.
+const trip = time.Millisecond
+
+// rest has no call begin for a time.
+func (s *sim) rest(d time.Duration) {
+	s.rests = s.now.Add(d)
+	s.at(s.rests, func() {})
 }
 
 func (s *sim) begin(ctx context.Context, p breaker.Permit, j *job) {
@@ -275,6 +289,9 @@ func (s *sim) begin(ctx context.Context, p breaker.Permit, j *job) {
 func (s *sim) ended(ctx context.Context, p breaker.Permit, j *job, began time.Time, r response) {
 	s.flying--
 	j.flying = false
+	if p.Metered() && !s.now.Before(s.rests) {
+		s.rest(trip)
+	}
 	o := breaker.Answered(r.status).WithJob(j.id)
 	if r.status == http.StatusTooManyRequests {
 		if o = breaker.RateLimited(r.hint); j.refusals > 0 && s.accepted > j.accepted {
