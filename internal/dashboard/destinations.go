@@ -64,6 +64,7 @@ type destinationPage struct {
 	*target
 	Span     span
 	Charts   charts
+	Outlook  *outlook // nil for Tidegate's own
 	Workers  []jobs.WorkerInfo
 	Statuses []statusCount
 	// Doubts are responses whose status may not say what they mean.
@@ -188,6 +189,11 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	}
 	for _, status := range jobs.Statuses {
 		p.Statuses = append(p.Statuses, statusCount{status, p.Survey.Counts[status]})
+	}
+	if !p.System() {
+		if p.Outlook, err = d.readOutlook(ctx, p.target, s.Step); err != nil {
+			return nil, err
+		}
 	}
 	p.Charts, err = drawCharts(p.Points, s.Step, incidentSpans(p.Incidents, d.now()))
 	return p, err

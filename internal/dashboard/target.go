@@ -175,34 +175,36 @@ type charts struct {
 	Throughput, Backlog, Refused template.HTML
 }
 
+// series is a row of values of points.
+func series(points []minutes.Point, name, class string, value func(minutes.Point) int) chart.Series {
+	s := chart.Series{Name: name, Class: class, Values: make([]int, len(points))}
+	for i, p := range points {
+		s.Values[i] = value(p)
+	}
+	return s
+}
+
 // drawCharts draws the three charts of a page, each step with a point; none without points.
 func drawCharts(points []minutes.Point, step time.Duration, marks []chart.Span) (charts, error) {
 	var out charts
 	if len(points) == 0 {
 		return out, nil
 	}
-	series := func(name, class string, value func(minutes.Point) int) chart.Series {
-		s := chart.Series{Name: name, Class: class, Values: make([]int, len(points))}
-		for i, p := range points {
-			s.Values[i] = value(p)
-		}
-		return s
-	}
 	for _, c := range []struct {
 		to *template.HTML
 		t  chart.Time
 	}{
 		{&out.Throughput, chart.Time{Title: "Finished jobs", Series: []chart.Series{
-			series("completed", "ok", func(p minutes.Point) int { return p.Completed }),
-			series("failed", "bad", func(p minutes.Point) int { return p.Failed }),
-			series("expired or cancelled", "dim", func(p minutes.Point) int { return p.Expired + p.Cancelled }),
+			series(points, "completed", "ok", func(p minutes.Point) int { return p.Completed }),
+			series(points, "failed", "bad", func(p minutes.Point) int { return p.Failed }),
+			series(points, "expired or cancelled", "dim", func(p minutes.Point) int { return p.Expired + p.Cancelled }),
 		}}},
 		{&out.Backlog, chart.Time{Title: "Backlog", Form: chart.Area, Series: []chart.Series{
-			series("jobs in the backlog", "info", func(p minutes.Point) int { return p.Backlog }),
+			series(points, "jobs in the backlog", "info", func(p minutes.Point) int { return p.Backlog }),
 		}}},
 		{&out.Refused, chart.Time{Title: "Refused calls", Series: []chart.Series{
-			series("refused", "bad", func(p minutes.Point) int { return p.Limited }),
-			series("other calls", "faint", func(p minutes.Point) int { return max(p.Calls-p.Limited, 0) }),
+			series(points, "refused", "bad", func(p minutes.Point) int { return p.Limited }),
+			series(points, "other calls", "faint", func(p minutes.Point) int { return max(p.Calls-p.Limited, 0) }),
 		}}},
 	} {
 		c.t.Start, c.t.Step, c.t.Mark = points[0].At, step, marks

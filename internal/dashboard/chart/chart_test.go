@@ -45,7 +45,7 @@ func TestEvery(t *testing.T) {
 	t.Parallel()
 	for span, want := range map[time.Duration]time.Duration{
 		5 * time.Minute: time.Minute, 20 * time.Minute: 5 * time.Minute, time.Hour: 15 * time.Minute,
-		6 * time.Hour: 2 * time.Hour, 24 * time.Hour: 6 * time.Hour,
+		6 * time.Hour: 2 * time.Hour, 24 * time.Hour: 6 * time.Hour, 5 * day: day, 700 * day: 180 * day,
 	} {
 		if got := every(span); got != want {
 			t.Errorf("every(%v) = %v, want %v", span, got, want)
@@ -218,5 +218,28 @@ func TestEscaped(t *testing.T) {
 		if bad := regexp.MustCompile(`<script|"javascript:|style=|\son[a-z]+=`).FindString(string(svg)); bad != "" {
 			t.Errorf("%T: %q in %s", draw, bad, svg)
 		}
+	}
+}
+
+// What is to come goes on from now, between its early and its late line; a mark lies on the axis.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	p := Time{
+		Title: "Backlog", Form: Area, Start: at, Step: time.Minute, Series: []Series{{"jobs", "info", []int{100, 100}}},
+		Ahead: &Ahead{
+			Title: "empty soon", Name: "to start", Early: 0.5, Late: 9, Marks: []Span{{From: at.Add(3 * time.Minute), Title: "late"}, {From: at}},
+			Points: []Level{{at.Add(2 * time.Minute), 100}, {at.Add(4 * time.Minute), 0}},
+		},
+	}.picture()
+	// The axis has two minutes of the past, and four times the two to come.
+	want := aheadPicture{
+		Range: "M106.4 8L142.6 128L396 128L106.4 8Z", Line: "M106.4 8L178.8 128", Now: "106.4", Text: "110.4", Anchor: "start",
+		Marks: []box{{X: "M142.6 117l-4 11h8z", Text: "late", MS: at.Add(3 * time.Minute).UnixMilli()}},
+	}
+	if fmt.Sprint(*p.Ahead) != fmt.Sprint(want) {
+		t.Errorf("%v, want\n%v", *p.Ahead, want)
+	}
+	if p.Label != "Backlog: 100 jobs now, at most 100, empty soon" || p.Line != "M52.1 8L88.3 8" || p.Hits[2].Text != "12:02 UTC: 100 to start" {
+		t.Errorf("%q, line %s, %+v", p.Label, p.Line, p.Hits)
 	}
 }

@@ -5,3 +5,5 @@
 // in data-t, so that a script can write them in the viewer's time zone; as drawn
 // they are in UTC.
 package chart
+
+//go:generate go test -run ^TestPicture$ -count=1 . -args -update

@@ -45,13 +45,23 @@ func top(most float64) float64 {
 func every(span time.Duration) time.Duration {
 	for _, d := range []time.Duration{
 		time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour,
+		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, day, 2 * day, 4 * day, 7 * day, 14 * day, 30 * day, 90 * day,
 	} {
 		if span <= 5*d {
 			return d
 		}
 	}
-	return 6 * time.Hour
+	return 180 * day
+}
+
+const day = 24 * time.Hour
+
+// markFormat is the form of marks at a distance.
+func markFormat(step time.Duration) string {
+	if step >= day {
+		return "Jan 2"
+	}
+	return "15:04"
 }
 
 // coordinate formats a coordinate to a tenth of a unit.

@@ -31,6 +31,8 @@ type Time struct {
 	Series []Series
 	// Mark are the spans of time that are shaded: while the breaker was open.
 	Mark []Span
+	// Ahead is drawn after the steps of an Area; nil for none.
+	Ahead *Ahead
 }
 
 // Series is one row of values, one for each step. Negative ones are unknown.
@@ -83,6 +85,7 @@ type timePicture struct {
 	Line, Under string
 	LineClass   string
 	Hits        []box
+	Ahead       *aheadPicture
 }
 
 // SVG draws it.
@@ -120,7 +123,8 @@ func (c Time) picture() timePicture {
 		}
 		most, some = max(most, v), some || v > 0
 	}
-	p.Empty = !some
+	most = max(most, c.Ahead.most())
+	p.Empty = !some && c.Ahead == nil
 	high := top(float64(most))
 	for _, part := range []float64{0, 0.5, 1} {
 		p.Rows = append(p.Rows, label{X: coordinate(plotLeft - 5), Y: coordinate(plotBottom - part*plotHeight), Text: compact(part * high)})
@@ -128,14 +132,14 @@ func (c Time) picture() timePicture {
 	if n == 0 {
 		return p
 	}
-	end := c.Start.Add(time.Duration(n) * c.Step)
+	end := c.end(n)
 	step := every(end.Sub(c.Start))
 	for at := c.Start.Truncate(step); !at.After(end); at = at.Add(step) {
 		x := c.x(at, end)
 		if x < plotLeft || x > plotRight-14 {
 			continue
 		}
-		p.Marks = append(p.Marks, label{X: coordinate(x), Y: coordinate(axisText), Text: at.UTC().Format("15:04"), MS: at.UnixMilli()})
+		p.Marks = append(p.Marks, label{X: coordinate(x), Y: coordinate(axisText), Text: at.UTC().Format(markFormat(step)), MS: at.UnixMilli()})
 	}
 	for _, m := range c.Mark {
 		from, to := max(c.x(m.From, end), plotLeft), min(c.x(m.To, end), plotRight)
@@ -145,6 +149,9 @@ func (c Time) picture() timePicture {
 		p.Shades = append(p.Shades, box{X: coordinate(from), Y: coordinate(plotTop), W: coordinate(max(to-from, leastShaded)), H: coordinate(plotHeight), Class: m.Class, Text: m.Title})
 	}
 	c.drawValues(&p, n, high)
+	if c.Ahead != nil {
+		c.drawAhead(&p, end, high)
+	}
 	return p
 }
 
@@ -154,7 +161,8 @@ func (c Time) x(at, end time.Time) float64 {
 }
 
 func (c Time) drawValues(p *timePicture, n int, high float64) {
-	width := plotWidth / float64(n)
+	end := c.end(n)
+	width := c.x(c.Start.Add(c.Step), end) - plotLeft
 	var line []string
 	var under strings.Builder
 	flush := func() {
@@ -179,7 +187,7 @@ func (c Time) drawValues(p *timePicture, n int, high float64) {
 			}
 			h := float64(s.Values[i]) / high * plotHeight
 			if c.Form == Area {
-				line = append(line, coordinate(x+width/2)+" "+coordinate(plotBottom-h))
+				line = append(line, coordinate(min(x+width/2, c.lastX(end)))+" "+coordinate(plotBottom-h))
 				p.LineClass = s.Class
 				break
 			}
@@ -230,6 +238,9 @@ func (c Time) summary() string {
 		default:
 			parts = append(parts, Count(total)+" "+s.Name)
 		}
+	}
+	if c.Ahead != nil {
+		parts = append(parts, c.Ahead.Title)
 	}
 	return c.Title + ": " + strings.Join(parts, ", ")
 }
