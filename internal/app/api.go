@@ -29,6 +29,7 @@ import (
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/permits"
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/internal/webserver"
@@ -74,9 +75,11 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	limits := &operatorLimits{rdb: rdb, namespace: store.Namespace(cfg.RedisNamespace), log: log}
 	limits.read(ctx)
 	granter.Set(permitsOf(limits.above(cfg)))
+	var current atomic.Pointer[config.Config]
+	current.Store(cfg)
 	served, err := APIHandler(ctx, APIOptions{
-		Permits: granter,
-		Redis:   rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
+		Permits: granter, Settings: func(name string) (simulate.Options, bool) { return settingsOf(current.Load(), name) },
+		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
 		Metrics: scrapes(seen.registry, log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
@@ -103,6 +106,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 		case next := <-changes:
 			check.take(next.configured)
 			granter.Set(permitsOf(next.cfg))
+			current.Store(next.cfg)
 			next.taken <- client.SetDestinations(destinationNames(next.configured)...)
 		}
 	}
@@ -125,6 +129,12 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 	check := &Check{}
 	check.take(cfg)
 	return newClient(rdb, cfg, check, traced, log)
+}
+
+// settingsOf are those of a destination of cfg for a simulation.
+func settingsOf(cfg *config.Config, name string) (simulate.Options, bool) {
+	d, known := cfg.Destination(name)
+	return simulate.Options{Breaker: BreakerOptions(d), Retry: &d.Retry, Slots: d.Concurrency}, known
 }
 
 // permitsOf are the destinations of cfg for calls that are not jobs, which count as jobs of the default priority.
@@ -290,6 +300,8 @@ type APIOptions struct {
 	Tokens *access.Tokens
 	// PublicURL is PUBLIC_URL.
 	PublicURL string
+	// Settings returns those of a destination for simulations, with the calls of one worker at a time; nil: none.
+	Settings func(destination string) (simulate.Options, bool)
 	// Warning returns what /readyz warns of; nil: of nothing.
 	Warning func() string
 	// Metrics answers /metrics; nil: there are none.
@@ -327,7 +339,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	hub := feed.New(o.Redis, o.Client, feed.Options{Logger: o.Logger})
 	cache := ops.NewCache(nil)
 	board, err = dashboard.New(dashboard.Options{
-		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, Cache: cache,
+		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, Cache: cache, Settings: o.Settings,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("app: api: %w", err)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -249,49 +248,14 @@ func notRecorded(flag string, err error) error {
 }
 
 func (r *rows) addSimulation(runs []simulated, during time.Duration) {
-	line := func(name string, value func(simulate.Result) string) {
-		cells := []string{name}
-		for _, run := range runs {
-			cells = append(cells, value(run.Result))
-		}
-		r.add(cells...)
-	}
-	number := func(name string, n func(simulate.Result) int) {
-		line(name, func(s simulate.Result) string { return strconv.Itoa(n(s)) })
-	}
-	wait := func(name string, secs func(simulate.Result) float64) {
-		line(name, func(s simulate.Result) string {
-			if s.Completed == 0 {
-				return "-"
-			}
-			return explain.Duration(time.Duration(secs(s) * float64(time.Second)))
-		})
-	}
-	head := []string{""}
-	for _, run := range runs {
-		head = append(head, run.Config)
+	head, results := []string{""}, make([]simulate.Result, len(runs))
+	for i, run := range runs {
+		head, results[i] = append(head, run.Config), run.Result
 	}
 	r.add(head...)
-	line("drained", func(s simulate.Result) string {
-		if s.Drained == nil {
-			return fmt.Sprintf("not in %s: %s left", explain.Duration(during), plural(s.Left, "job", "jobs"))
-		}
-		return "in " + explain.Duration(time.Duration(*s.Drained*float64(time.Second)))
-	})
-	number("jobs", func(s simulate.Result) int { return s.Jobs })
-	number("completed", func(s simulate.Result) int { return s.Completed })
-	number("failed", func(s simulate.Result) int { return s.Failed })
-	number("expired", func(s simulate.Result) int { return s.Expired })
-	number("calls", func(s simulate.Result) int { return s.Calls })
-	number("refused by the limit", func(s simulate.Result) int { return s.Wasted })
-	number("failed in an outage", func(s simulate.Result) int { return s.Down })
-	number("breaker opened", func(s simulate.Result) int { return s.Opened })
-	line("Redis commands", func(s simulate.Result) string {
-		return fmt.Sprintf("%d, %.2f a call", s.Commands, s.PerCall)
-	})
-	wait("wait, half of jobs", func(s simulate.Result) float64 { return s.P50 })
-	wait("wait, 90 % of jobs", func(s simulate.Result) float64 { return s.P90 })
-	wait("wait, longest", func(s simulate.Result) float64 { return s.Max })
+	for _, row := range whatif.Rows(during, explain.Duration, results...) {
+		r.add(row...)
+	}
 }
 
 // drawSimulation writes two charts for each run, below each other.
@@ -300,17 +264,14 @@ func drawSimulation(file string, runs []simulated) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="14"><style>`+
 		`.grid,.tick{stroke:#ccc}.axis{fill:#555;font-size:9px}.none{font-size:11px}.hit{fill:none;pointer-events:all}`+
-		`.ok{fill:#2f9e63}.refused{fill:#d3453b}.backlog{fill:#3b74c4}.line{fill:none;stroke:#3b74c4;stroke-width:1.5}.under{opacity:.25}`+
+		`.ok{fill:#2f9e63}.bad{fill:#d3453b}.info{fill:#3b74c4}.line{fill:none;stroke:#3b74c4;stroke-width:1.5}.under{opacity:.25}`+
 		`</style><rect width="100%%" height="100%%" fill="#fff"/>`, 2*width, len(runs)*(height+title))
+	titles, results := make([]string, len(runs)), make([]simulate.Result, len(runs))
 	for i, run := range runs {
-		accepted, refused, backlog := chart.Series{Name: "accepted", Class: "ok"}, chart.Series{Name: "refused", Class: "refused"}, chart.Series{Name: "waiting", Class: "backlog"}
-		for _, point := range run.Points {
-			accepted.Values, refused.Values, backlog.Values = append(accepted.Values, point.Accepted), append(refused.Values, point.Wasted), append(backlog.Values, point.Backlog)
-		}
-		calls := chart.Time{Title: run.Config + ": calls", Form: chart.Bars, Start: simulate.Start, Step: time.Duration(run.Step * float64(time.Second)), Series: []chart.Series{accepted, refused}}
-		jobs := calls
-		jobs.Title, jobs.Form, jobs.Series = run.Config+": backlog", chart.Area, []chart.Series{backlog}
-		for column, c := range []chart.Time{calls, jobs} {
+		titles[i], results[i] = run.Config, run.Result
+	}
+	for i, pair := range chart.Simulated(width, titles, results) {
+		for column, c := range pair {
 			drawn, err := c.SVG()
 			if err != nil {
 				return err //nolint:wrapcheck // the caller names the flag

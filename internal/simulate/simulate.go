@@ -6,6 +6,7 @@
 package simulate
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -38,6 +39,7 @@ type Options struct {
 	ExpireIn time.Duration   // since their arrival; 0 is never
 	For      time.Duration
 	Seed     uint64
+	Steps    int // of the Result; 0 is 240
 }
 
 // Poisson are the arrivals of about rate jobs.
@@ -87,7 +89,7 @@ type Point struct {
 	Backlog  int `json:"backlog"`
 }
 
-const points = 240 // of a Result, about
+const points = 240 // of a Result
 
 type job struct {
 	id       string
@@ -146,7 +148,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	defer func() { _ = rdb.Close() }()
 	s := &sim{
 		Options: o, api: api, now: Start, rng: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // it is to be repeatable
-		coming: len(o.Arrivals), step: max(time.Second, (o.For / points).Round(time.Second)),
+		coming: len(o.Arrivals), step: max(time.Second, (o.For / time.Duration(cmp.Or(o.Steps, points))).Round(time.Second)),
 	}
 	s.Breaker.MaxInFlight, s.Breaker.Instance, s.Breaker.Destination = o.Slots, "simulation", "simulated"
 	if s.b, err = breaker.NewVirtual(ctx, rdb, s.Breaker, func() time.Time { return s.now }, s.rng.Float64); err != nil {

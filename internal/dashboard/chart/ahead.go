@@ -10,7 +10,7 @@ import (
 type Ahead struct {
 	// Title says for screen readers what is expected.
 	Title string
-	// Points are the expected levels, of Name; the first one is that of now.
+	// Points are the expected levels, of Name; the first one is that of now, and the highest.
 	Name   string
 	Points []Level
 	// Early and Late are the times that levels may take, as parts of the expected ones.
@@ -34,15 +34,6 @@ type aheadPicture struct {
 	Range, Line       string
 	Now, Text, Anchor string
 	Marks             []box
-}
-
-func (a *Ahead) most() (n int) {
-	if a != nil {
-		for _, l := range a.Points {
-			n = max(n, l.N)
-		}
-	}
-	return n
 }
 
 // after is the time from now to a level, times part.

@@ -56,14 +56,6 @@ func every(span time.Duration) time.Duration {
 
 const day = 24 * time.Hour
 
-// markFormat is the form of marks at a distance.
-func markFormat(step time.Duration) string {
-	if step >= day {
-		return "Jan 2"
-	}
-	return "15:04"
-}
-
 // coordinate formats a coordinate to a tenth of a unit.
 func coordinate(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")

@@ -29,6 +29,10 @@ type Time struct {
 	Start  time.Time
 	Step   time.Duration
 	Series []Series
+	// Elapsed says that times are those since midnight of Start, not of a clock.
+	Elapsed bool
+	// Least is what the axis reaches at least.
+	Least int
 	// Mark are the spans of time that are shaded: while the breaker was open.
 	Mark []Span
 	// Ahead is drawn after the steps of an Area; nil for none.
@@ -115,7 +119,7 @@ func (c Time) sum(i int) int {
 func (c Time) picture() timePicture {
 	p := timePicture{Label: c.summary()}
 	n := c.steps()
-	most, some := 0, false
+	most, some := c.Least, false
 	for i := range n {
 		v := c.sum(i)
 		if c.Form == Area && v >= 0 {
@@ -123,8 +127,10 @@ func (c Time) picture() timePicture {
 		}
 		most, some = max(most, v), some || v > 0
 	}
-	most = max(most, c.Ahead.most())
-	p.Empty = !some && c.Ahead == nil
+	if c.Ahead != nil {
+		most, some = max(most, c.Ahead.Points[0].N), true
+	}
+	p.Empty = !some
 	high := top(float64(most))
 	for _, part := range []float64{0, 0.5, 1} {
 		p.Rows = append(p.Rows, label{X: coordinate(plotLeft - 5), Y: coordinate(plotBottom - part*plotHeight), Text: compact(part * high)})
@@ -133,13 +139,16 @@ func (c Time) picture() timePicture {
 		return p
 	}
 	end := c.end(n)
-	step := every(end.Sub(c.Start))
+	step, form := every(end.Sub(c.Start)), "15:04"
+	if step >= day {
+		form = "Jan 2"
+	}
 	for at := c.Start.Truncate(step); !at.After(end); at = at.Add(step) {
 		x := c.x(at, end)
 		if x < plotLeft || x > plotRight-14 {
 			continue
 		}
-		p.Marks = append(p.Marks, label{X: coordinate(x), Y: coordinate(axisText), Text: at.UTC().Format(markFormat(step)), MS: at.UnixMilli()})
+		p.Marks = append(p.Marks, label{X: coordinate(x), Y: coordinate(axisText), Text: at.UTC().Format(form), MS: c.ms(at)})
 	}
 	for _, m := range c.Mark {
 		from, to := max(c.x(m.From, end), plotLeft), min(c.x(m.To, end), plotRight)
@@ -199,7 +208,7 @@ func (c Time) drawValues(p *timePicture, n int, high float64) {
 			y -= h
 		}
 		at := c.Start.Add(time.Duration(i) * c.Step)
-		p.Hits = append(p.Hits, box{X: coordinate(x), Y: coordinate(plotTop), W: coordinate(width), H: coordinate(plotHeight), Text: c.hitText(i, at), MS: at.UnixMilli()})
+		p.Hits = append(p.Hits, box{X: coordinate(x), Y: coordinate(plotTop), W: coordinate(width), H: coordinate(plotHeight), Text: c.hitText(i, at), MS: c.ms(at)})
 	}
 	flush()
 	p.Under = under.String()
@@ -216,7 +225,19 @@ func (c Time) hitText(i int, at time.Time) string {
 	if len(parts) == 0 {
 		parts = []string{"not known"}
 	}
-	return at.UTC().Format("15:04") + " UTC: " + strings.Join(parts, ", ")
+	zone := " UTC: "
+	if c.Elapsed {
+		zone = ": "
+	}
+	return at.UTC().Format("15:04") + zone + strings.Join(parts, ", ")
+}
+
+// ms is the instant for scripts, 0 if it is not of a clock.
+func (c Time) ms(at time.Time) int64 {
+	if c.Elapsed {
+		return 0
+	}
+	return at.UnixMilli()
 }
 
 // summary describes the chart in words.
