@@ -130,6 +130,8 @@ func ExampleAlerts_Test() {
 	// Slack: poison job: ok
 	// Slack: jobs refused alone: ok
 	// Slack: old pending job: ok
+	// Slack: jobs about to expire: ok
+	// Slack: jobs no longer about to expire: ok
 	// Slack: Redis unreachable: ok
 	// Slack: Redis back: ok
 	// Slack: destinations file wrong: ok

@@ -8,6 +8,7 @@ import (
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // example is a message as it may be in real life: the golden test holds its JSON.
@@ -225,6 +226,12 @@ func examples() []example {
 	of("oldest-pending-open", oldest, func(s *single) { s.Seen, s.State, s.Until = s.At, breaker.Open, afterNoon(20*time.Minute) })
 	of("oldest-pending-slow", oldest, func(s *single) { s.Seen = s.At })
 	of("oldest-pending-retried", oldest, func(s *single) { s.Seen, s.Job, s.Problem = s.At, "post-7", "retry 3 of 10 in 5m" })
+	soon := single{Kind: expiring, Destination: "shop", At: afterNoon(0), Since: afterNoon(0), Count: 17, Backlog: 1204, Problem: "60 calls an hour"}
+	starts := afterNoon(70 * time.Minute)
+	of("expiring", soon, func(s *single) {
+		s.Late = []jobs.Late{{ID: "post-7", ExpiresAt: afterNoon(20 * time.Minute), StartsAt: &starts}, {ID: "post-8", ExpiresAt: afterNoon(30 * time.Minute)}}
+	})
+	of("expiring-over", soon, func(s *single) { s.Kind, s.Count, s.At = expiringOver, 0, afterNoon(25*time.Minute) })
 	lost := single{Kind: redisLost, By: "worker-2:4711", Since: afterNoon(0), At: afterNoon(0), Problem: "dial tcp 10.0.0.5:6379: connect: connection refused"}
 	bad := single{Kind: fileBad, By: "worker-2:4711", Count: 3, Since: afterNoon(0), At: afterNoon(0), Problem: "d.yaml:3:5: destinations.shop.tmeout: is not a setting; did you mean timeout?"}
 	of("file-bad", bad, nil)

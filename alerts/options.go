@@ -33,6 +33,9 @@ type Options struct {
 	// OldestPending is how old the oldest job that waits to run may be before that is an alert;
 	// see jobs.DestinationStats. 0: for ever.
 	OldestPending time.Duration
+	// Expiring jobs of one destination that are forecast to expire within an hour, before they can
+	// start, are an alert, until there are less than half as many. 0: they are not.
+	Expiring int
 	// PublicURL is the base of the links in messages; "": none.
 	PublicURL string
 	// Destinations are those whose breakers and queues are watched.
@@ -80,8 +83,8 @@ func (o Options) validate() error {
 	if o.FailedBurst < 0 || o.FailedBurst > 0 && o.FailedWithin < time.Second {
 		errs = append(errs, errors.New("a burst is one or more failed jobs within at least a second"))
 	}
-	if o.OldestPending < 0 {
-		errs = append(errs, errors.New("the bound of the oldest pending job is negative"))
+	if o.OldestPending < 0 || o.Expiring < 0 {
+		errs = append(errs, errors.New("the bound of the oldest pending job, or of jobs that expire, is negative"))
 	}
 	return errors.Join(append(errs, store.Namespace(o.Namespace).Validate())...)
 }

@@ -34,6 +34,8 @@ const (
 	poisonJob     = "poison"
 	refusedAlone  = "refused_alone"
 	oldestPending = "overdue"
+	expiring      = "expiring"
+	expiringOver  = "expiring_over"
 	redisLost     = "redis_lost"
 	redisBack     = "redis_back"
 	fileBad       = "file_bad"
@@ -214,6 +216,34 @@ $ tidegate stats --destination {destination}
 $ tidegate list --destination {destination} --status pending,running
 $ tidegate get {job}
 {act}`,
+	},
+	expiring: {
+		test: "jobs about to expire", metrics: "TidegateJobsAboutToExpire",
+		every: time.Second, class: "jobs about to expire", icon: "⌛",
+		title: ": {jobs} will expire unpublished within the hour", summary: "; they wait for: {problem}",
+		body: `
+= Jobs waiting | {backlog}
+= They wait for | {problem}
+
+> *The first ones*
+@late
+
+*What happens now:* a job that has not started by its expiry ends as ` + "`expired`" + `, and makes no call; the others continue. Warn the owners of these jobs, or free calls for them: pause or cancel what can wait, or let the API's owner raise the limit. A second message says when this is over.
+
+# Inspect and act
+$ tidegate forecast {destination}
+$ tidegate list --destination {destination} --status pending
+$ what holds them: | tidegate breaker get {destination}`,
+	},
+	expiringOver: {
+		test: "jobs no longer about to expire", metrics: "TidegateJobsAboutToExpire",
+		every: time.Second, class: "jobs about to expire", icon: iconGood,
+		title: ": jobs about to expire are down to {count} after {waited}", summary: "{backlog_tail}",
+		body: `
+= Jobs waiting | {backlog}
+
+# Inspect
+$ which have expired: | tidegate list --destination {destination} --status expired`,
 	},
 	redisLost: {
 		test: "Redis unreachable", metrics: "TidegateRedisDown",

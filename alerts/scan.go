@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (a *Alerts) check(ctx context.Context) error {
 		failedBurst: func(ctx context.Context, destination string, now time.Time) (*single, error) {
 			return a.findBurst(ctx, append(also[destination], destination), now)
 		},
-		oldestPending: a.findOldest, refusedAlone: a.findAlone,
+		oldestPending: a.findOldest, refusedAlone: a.findAlone, expiring: a.findExpiring,
 	} {
 		errs = append(errs, a.look(ctx, kind, find, now))
 	}
@@ -121,7 +122,7 @@ func (a *Alerts) look(ctx context.Context, kind string, find func(context.Contex
 	for _, destination := range a.o.Destinations {
 		s, err := find(ctx, destination, now)
 		if err == nil && s != nil {
-			s.Kind, s.Destination = kind, destination
+			s.Kind, s.Destination = cmp.Or(s.Kind, kind), destination
 			err = a.notifyOnce(ctx, *s)
 		}
 		if err != nil {
@@ -130,9 +131,6 @@ func (a *Alerts) look(ctx context.Context, kind string, find func(context.Contex
 	}
 	return nil
 }
-
-// fileKept is how long it is kept that the destinations file was notified of, after the last look that found it wrong.
-const fileKept = 7 * 24 * time.Hour
 
 // lookAtFile notifies once when workers cannot take up the destinations file, and once when all of them can.
 // One of the workers looks.
@@ -157,23 +155,16 @@ func (a *Alerts) lookAtFile(ctx context.Context, now time.Time) error {
 	}
 	switch {
 	case s.Count > 0:
-		opened, err := a.rdb.SetNX(ctx, key, now.Unix(), fileKept).Result()
-		if err == nil && !opened {
-			err = a.rdb.Expire(ctx, key, fileKept).Err()
-		}
-		if err != nil || !opened {
+		if _, changed, err := a.store.turned(ctx, key, true, now, 0); err != nil || !changed {
 			return err
 		}
 		s.ID = a.singleID(fileBad, now)
 	case follow:
-		since, err := a.rdb.GetDel(ctx, key).Int64()
-		if errors.Is(err, redis.Nil) {
-			return nil
-		}
-		if err != nil {
+		since, changed, err := a.store.turned(ctx, key, false, now, 0)
+		if err != nil || !changed {
 			return err
 		}
-		s.Kind, s.Since = fileGood, time.Unix(since, 0)
+		s.Kind, s.Since = fileGood, since
 		s.ID, s.Opened = a.singleID(fileGood, now), a.singleID(fileBad, s.Since)
 	default:
 		return nil // no worker says what the file is

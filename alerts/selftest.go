@@ -12,6 +12,7 @@ import (
 	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Step is one step of [Alerts.Test].
@@ -118,7 +119,7 @@ func (a *Alerts) samples(pager bool) []sample {
 	case a.o.OpenTooLong <= 0:
 		list = slices.Delete(list, 1, 2)
 	}
-	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, redisLost, redisBack, fileBad, fileGood}
+	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, redisLost, redisBack, fileBad, fileGood}
 	if pager {
 		kinds = nil
 	}
@@ -126,6 +127,7 @@ func (a *Alerts) samples(pager bool) []sample {
 		n := (&single{
 			Kind: kind, Destination: d, Job: "test-job", At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because,
 			Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour, Seen: now,
+			Late: []jobs.Late{{ID: "test-job", ExpiresAt: now.Add(time.Hour)}},
 		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread
 		list = append(list, sample{rules[kind].test, n, false})

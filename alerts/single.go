@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // single is a notice that belongs to no incident, of a kind of rules. What a kind does not know is zero.
@@ -28,6 +29,8 @@ type single struct {
 	Failed   int `json:"failed,omitempty"`
 	// Problem is the last error, or why a job waits.
 	Problem string `json:"problem,omitempty"`
+	// Late are the first jobs that expire before they can start.
+	Late []jobs.Late `json:"late,omitempty"`
 	// Span is the time of a burst, and the bound of an old job.
 	Span    time.Duration `json:"span,omitempty"`
 	Backlog int           `json:"backlog,omitempty"`
@@ -54,7 +57,9 @@ func (s *single) compose(c composer) *notice.Notice {
 	v.setIf(s.Key != "", "of_key", " of key ", codeSpan(s.Key))
 	v.set("at", timeSpan(s.At))
 	v.setTime("since", s.Since)
+	v.lists["late"] = lateList(s.Late)
 	v.set("jobs", count(s.Count, "job", "jobs"))
+	v.set("count", thousands(s.Count))
 	v.set("workers", count(s.Count, "worker", "workers"))
 	v.set("refusals", thousands(s.Refusals))
 	v.set("failed", thousands(s.Failed))
@@ -78,9 +83,9 @@ func (s *single) compose(c composer) *notice.Notice {
 	n.Summary = join(n.Summary, v.line(r.summary))
 	n.Body = v.body(r.body, "{act}", act)
 	switch s.Kind {
-	case redisBack, fileGood:
+	case redisBack, fileGood, expiringOver:
 		n.Kind, n.Attention = notice.Resolved, true
-	case oldestPending, refusedAlone:
+	case oldestPending, refusedAlone, expiring:
 		n.Link = c.breakerPage(s.Destination)
 	}
 	return n

@@ -150,6 +150,30 @@ func (s stateStore) once(ctx context.Context, period time.Duration, what ...stri
 	return ok, nil
 }
 
+// turnedKept is how long it is kept that a condition holds, after the last look that found it so.
+const turnedKept = 7 * 24 * time.Hour
+
+// turned keeps whether a condition holds, which it does for a time at least, and reports whether that is new, and
+// since when it has held.
+func (s stateStore) turned(ctx context.Context, key string, on bool, now time.Time, least time.Duration) (since time.Time, changed bool, err error) {
+	if on {
+		changed, err = s.rdb.SetNX(ctx, key, now.Unix(), turnedKept).Result()
+		if err == nil && !changed {
+			err = s.rdb.Expire(ctx, key, turnedKept).Err()
+		}
+		return now, changed, err
+	}
+	at, err := s.rdb.Get(ctx, key).Int64()
+	if errors.Is(err, redis.Nil) {
+		return now, false, nil
+	}
+	if since = time.Unix(at, 0); err != nil || now.Sub(since) < least {
+		return since, false, err
+	}
+	n, err := s.rdb.Del(ctx, key).Result()
+	return since, n == 1, err
+}
+
 // refusal is one refusal of an API.
 type refusal struct {
 	At          time.Time     `json:"at"`

@@ -33,6 +33,9 @@ type KeyForecast struct {
 // ETA says when a job starts: between From and To for 90 % of jobs.
 type ETA = forecast.ETA
 
+// Late is a job that expires before it can start.
+type Late = forecast.Late
+
 // Forecast returns the forecast of a destination, and with a key that of its jobs. All callers of a process share it for
 // a second, and its cost does not depend on the number of jobs. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) Forecast(ctx context.Context, destination, key string) (*Forecast, error) {

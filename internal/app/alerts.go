@@ -25,7 +25,7 @@ func AlertOptions(cfg *config.Config, observe notice.Observer, log *slog.Logger)
 	c := cfg.Alerts
 	o := alerts.Options{
 		OpenTooLong: atOnce(time.Duration(c.OpenTooLong)), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
-		OldestPending: time.Duration(c.OldestPending), PublicURL: cfg.API.PublicURL, Namespace: cfg.RedisNamespace, Logger: log,
+		OldestPending: time.Duration(c.OldestPending), Expiring: c.Expiring, PublicURL: cfg.API.PublicURL, Namespace: cfg.RedisNamespace, Logger: log,
 	}
 	for _, d := range cfg.Destinations {
 		o.Destinations = append(o.Destinations, d.Name)

@@ -324,6 +324,9 @@ type Alerts struct {
 	FailedBurst Burst `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
 	// Alert when the oldest job that waits to run is older than this.
 	OldestPending OffDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
+	// Alert when so many jobs of a destination will expire within an hour, before they can start;
+	// 0: none.
+	Expiring int `env:"ALERT_EXPIRING" envDefault:"0" min:"0" example:"10"`
 }
 
 // API is how the HTTP API and the dashboard are served.

@@ -115,12 +115,16 @@ type Report struct {
 	Binding     string    `json:"binding" doc:"What holds the jobs longest; empty: nothing does." example:"60 calls an hour"`
 	OneMore     string    `json:"one_more_worker" doc:"What one more worker would change." example:"nothing: 60 calls an hour hold the jobs"`
 	Expire      int       `json:"expire" doc:"About how many jobs expire before they can start." example:"17"`
+	ExpireSoon  int       `json:"expire_within_hour" doc:"About how many of them expire within an hour." example:"9"`
 	First       []Late    `json:"expire_first" doc:"Those of them that expire first, up to 10 of those that were looked at."`
 	Points      []Point   `json:"points" doc:"The backlog from now until it is empty."`
 	Accuracy    string    `json:"accuracy" doc:"How wide the ranges are, and why." example:"by 214 starts: from 12 % of the wait early to 9 % late; median error 4 %, 91 % in their range"`
 }
 
-const mostPoints, mostLate = 60, 10
+const (
+	mostPoints, mostLate = 60, 10
+	soon                 = time.Hour
+)
 
 // Report words a forecast.
 func (f *Forecast) Report(destination string) Report {
@@ -136,26 +140,29 @@ func (f *Forecast) Report(destination string) Report {
 	default:
 		r.EmptyAt = f.ETA(f.Done, time.Time{})
 	}
-	r.Expire, r.First = f.late()
+	f.late(&r)
 	r.OneMore = f.oneMore()
 	f.points(&r)
 	return r
 }
 
 // late counts the jobs that expire before they start, and lists the first ones.
-func (f *Forecast) late() (n int, first []Late) {
-	first = []Late{}
-	count := 0.0
+func (f *Forecast) late(r *Report) {
+	all, within := 0.0, 0.0
 	f.eachLate(func(_ int, e Expiring, start time.Time) {
-		count += e.Weight
+		all += e.Weight
+		if !e.At.After(f.At.Add(soon)) {
+			within += e.Weight
+		}
 		l := Late{ID: e.ID, ExpiresAt: e.At.UTC()}
 		if !start.IsZero() {
 			l.StartsAt = instant(start)
 		}
-		first = append(first, l)
+		r.First = append(r.First, l)
 	})
-	slices.SortFunc(first, func(a, b Late) int { return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID)) })
-	return int(math.Round(count)), first[:min(len(first), mostLate)]
+	r.Expire, r.ExpireSoon = int(math.Round(all)), int(math.Round(within))
+	slices.SortFunc(r.First, func(a, b Late) int { return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID)) })
+	r.First = r.First[:min(len(r.First), mostLate)]
 }
 
 // expiries are the jobs of each queue that expire before they start.
