@@ -320,6 +320,12 @@ func (g *gate) Flowing() bool {
 	return free && g.b.Free()
 }
 
+// Forwards implements engine.Gate.
+func (g *gate) Forwards() bool {
+	free, _, _ := g.reach.admit(time.Now())
+	return free && g.b.View().State == breaker.Closed
+}
+
 // Unused implements engine.Gate: it keeps one permit of the destination for keepPermit, unless
 // it keeps one already, and releases the others.
 func (g *gate) Unused(ctx context.Context, r engine.Grant) {

@@ -149,3 +149,29 @@ func TestReserveOfABurst(t *testing.T) {
 		t.Errorf("%d calls of low, want 8", n)
 	}
 }
+
+// A job whose time comes moves to its queue while the others wait for the rate.
+func TestDueJobsMoveAtARate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.enqueueMany(100)
+	due := f.enqueue(jobs.Prioritize(jobs.PriorityHigh), jobs.Delay(300*time.Millisecond))
+	var mu sync.Mutex
+	var called []string
+	f.run(f.options(), func(_ context.Context, j *jobs.Job) error {
+		mu.Lock()
+		defer mu.Unlock()
+		called = append(called, j.ID)
+		return nil
+	}, publisher.Concurrency(5), publisher.Breaker(breaker.Options{Rate: breaker.Rates{{Calls: 20, Per: time.Second}}}))
+	place := -1
+	redistest.Await(t, 30*time.Second, "the call of the due job", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		place = slices.Index(called, due.ID)
+		return place >= 0
+	})
+	if place > 60 {
+		t.Errorf("%d jobs of lower priority were called before it", place)
+	}
+}

@@ -117,7 +117,7 @@ type core struct {
 type queues struct {
 	core
 
-	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.
+	// waiting is true while the gate is closed.
 	waiting atomic.Bool
 	heldFor atomic.Int64 // in how many ns a held key was due first, as the backlog was found to be empty; 0: none is held
 	opening opening

@@ -776,6 +776,8 @@ func (g *fakeGate) Flowing() bool {
 	return !g.dammed.Load() && g.grant.Max == 0 && g.grant.Permit == nil && !g.grant.Opened
 }
 
+func (g *fakeGate) Forwards() bool { return g.Flowing() }
+
 func (g *fakeGate) Unused(_ context.Context, r Grant) {
 	if r.Permit != nil {
 		g.tell(fmt.Sprintf("unused(%v)", r.Permit))
@@ -839,7 +841,8 @@ func (closedGate) Wait(ctx context.Context, _ func(context.Context) (int, error)
 	<-ctx.Done()
 	return Grant{}, ctx.Err()
 }
-func (closedGate) Flowing() bool { return false }
+func (closedGate) Flowing() bool  { return false }
+func (closedGate) Forwards() bool { return false }
 
 // A node of a Cluster that does not answer holds up its own queues only: it is not asked again
 // before a look at one of them is answered.

@@ -81,7 +81,7 @@ func (e *maintainer) nextForward() (at time.Time) {
 // beginForwards returns what is to be checked now, of the queues that may be.
 func (e *maintainer) beginForwards(now time.Time, may func(queue string) bool) (args []store.ForwardArgs) {
 	busy := e.flight.len() > 0
-	move := !e.waiting.Load() || e.gate.Flowing()
+	move := !e.waiting.Load() || e.gate.Forwards()
 	e.forwards.mu.Lock()
 	defer e.forwards.mu.Unlock()
 	for _, q := range e.o.Queues {

@@ -14,6 +14,8 @@ type Gate interface {
 	// Flowing reports, without blocking, whether any number of jobs may be fetched without
 	// Wait and without a permit.
 	Flowing() bool
+	// Forwards reports, without blocking, whether due jobs may move to their queues: calls wait for a limit at most.
+	Forwards() bool
 	// Admit decides whether a job with a key, or with another cost than its grant's, may be handed
 	// out. queue is the job's. A cost of 0 is not known yet: Admit is called again once it is. message is the encoded job, "" as long as it is
 	// not known. permit is the permit of
@@ -78,5 +80,6 @@ func (openGate) Admit(_ context.Context, _, _ string, _ int, _ string, permit an
 	return Admission{Permit: permit}
 }
 func (openGate) Flowing() bool                 { return true }
+func (openGate) Forwards() bool                { return true }
 func (openGate) Unused(context.Context, Grant) {}
 func (openGate) Close(context.Context) error   { return nil }

@@ -119,7 +119,8 @@ func (g *onceGate) Wait(ctx context.Context, _ func(context.Context) (int, error
 	return Grant{}, ctx.Err()
 }
 
-func (*onceGate) Flowing() bool { return false }
+func (*onceGate) Flowing() bool  { return false }
+func (*onceGate) Forwards() bool { return false }
 
 func (*onceGate) Admit(context.Context, string, string, int, string, any) Admission {
 	return Admission{Verdict: KeyRefused, Until: time.Now().Add(time.Hour)}

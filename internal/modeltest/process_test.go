@@ -104,6 +104,7 @@ func (g *gate) Admit(_ context.Context, _, key string, _ int, _ string, permit a
 	return engine.Admission{Permit: permit}
 }
 func (*gate) Flowing() bool                        { return false }
+func (*gate) Forwards() bool                       { return false }
 func (*gate) Unused(context.Context, engine.Grant) {}
 func (*gate) Close(context.Context) error          { return nil }
 
