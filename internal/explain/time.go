@@ -54,11 +54,11 @@ func unit(d, size time.Duration, name string) string {
 	return strconv.FormatInt(int64(d/size), 10) + name
 }
 
-// At writes an instant in the location of now, rounded up to whole seconds: the time
-// alone on the day of now, else with the date.
+// At writes an instant in the location of now, in the second that it was in, or rounded up if
+// it is to come: the time alone on the day of now, else with the date.
 func At(t, now time.Time) string {
 	t = t.In(now.Location())
-	if cut := t.Truncate(time.Second); cut.Before(t) {
+	if cut := t.Truncate(time.Second); cut.Before(t) && t.After(now) {
 		t = cut.Add(time.Second)
 	}
 	y, m, d := t.Date()
