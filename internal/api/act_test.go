@@ -209,7 +209,7 @@ func TestBreakers(t *testing.T) {
 		}
 	}
 	b.audited(t, []string{
-		`action="trip breaker" name=ann target=shop for="for 10m0s" result=ok reason=maintenance`,
+		`action="trip breaker" name=ann target=shop for="for 10m" result=ok reason=maintenance`,
 		`action="trip breaker" name=ann target=shop/alice for="until it is reset" result=ok reason=""`,
 		`action="reset breaker" name=ann target=shop result=ok reason=done`,
 	})
@@ -298,7 +298,7 @@ func TestOperatorsLimit(t *testing.T) {
 	for _, e := range slices.Concat(first.Items, second.Items) {
 		acts = append(acts, strings.Join([]string{e.By, e.Action, e.Target, e.Detail, e.Reason}, ";"))
 	}
-	if want := []string{"token:ann;unset limit;shop;;over", "token:ann;set limit;shop;5/1s, for 1h0m0s;asked"}; !slices.Equal(acts, want) || second.Next != "" {
+	if want := []string{"token:ann;unset limit;shop;;over", "token:ann;set limit;shop;5/1s, for 1h;asked"}; !slices.Equal(acts, want) || second.Next != "" {
 		t.Errorf("audit %q, next %q", acts, second.Next)
 	}
 	b.get(t, "/v1/audit?cursor=x").problem(t, http.StatusUnprocessableEntity)

@@ -65,7 +65,7 @@ func (c *auditCmd) Run(ctx context.Context, p *Process, s *session) error {
 		rest = "there are more: -n, or -o json with --cursor\n"
 	}
 	return table[ops.AuditEntry]{
-		none: "no act of an operator is kept that matches", rest: rest,
+		none: "no action of an operator is kept that matches", rest: rest,
 		head: []string{"AT", "WHO", "ACTION", "TARGET", "COUNT", "DETAIL", "REASON"},
 		row: func(e ops.AuditEntry) []string {
 			count := "-"

@@ -16,11 +16,12 @@ import (
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
-	b.run(t, "audit").want(t, 0, "no act of an operator is kept that matches\n", "")
+	b.run(t, "audit").want(t, 0, "no action of an operator is kept that matches\n", "")
 	b.run(t, "enqueue", "-d", "shop", "--id", "a", "--payload", "{}", "--delay", "1h").ok(t)
 	b.run(t, "queue", "pause", "shop", "--reason", "tea").ok(t)
 	b.run(t, "queue", "pause", "shop").ok(t) // changes nothing
 	b.run(t, "breaker", "trip", "shop", "--for", "10m").ok(t)
+	b.run(t, "breaker", "force", "shop", "closed").ok(t)
 	b.run(t, "cancel", "--destination", "shop", "--reason", "wrong file").ok(t)
 	if got := b.run(t, "cancel", "a"); got.status == 0 {
 		t.Error("a cancelled job was cancelled")
@@ -34,9 +35,10 @@ func TestAudit(t *testing.T) {
 	want := regexp.MustCompile(`^AT +WHO +ACTION +TARGET +COUNT +DETAIL +REASON
 [-0-9: ]+ +\S+@\S+ +new token +ann [0-9a-f]{12} +1 +read +new here
 [-0-9: ]+ +\S+@\S+ +unset limit +shop +- +- +-
-[-0-9: ]+ +\S+@\S+ +set limit +shop +- +5/1s, for 1h0m0s +asked
+[-0-9: ]+ +\S+@\S+ +set limit +shop +- +5/1s, for 1h +asked
 [-0-9: ]+ +\S+@\S+ +cancel jobs +jobs of shop +1 +- +wrong file
-[-0-9: ]+ +\S+@\S+ +trip breaker +shop +- +for 10m0s +-
+[-0-9: ]+ +\S+@\S+ +force breaker +shop +- +closed, until it is reset +-
+[-0-9: ]+ +\S+@\S+ +trip breaker +shop +- +for 10m +-
 [-0-9: ]+ +\S+@\S+ +pause destination +shop +- +- +tea
 $`)
 	if out := b.run(t, "audit").ok(t); !want.MatchString(out) {

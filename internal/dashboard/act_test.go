@@ -177,8 +177,8 @@ func TestBreakerByHand(t *testing.T) {
 	s.post("/breakers/shop", force).shows(t, http.StatusOK, "Keeping shop closed until it is reset.", "Closed by hand", "Kept closed by hand by token:ops: their limiter is broken. Until it is reset")
 	s.post("/breakers/none", trip).shows(t, http.StatusNotFound, "There is no such destination")
 	for _, line := range []string{
-		`action="trip breaker" name=ops target=shop for="for 1h0m0s" result=ok reason="their maintenance"`,
-		`action="reset breaker" name=ops target=shop`, `action="force breaker" name=ops target=shop for="until it is reset" result=ok`,
+		`action="trip breaker" name=ops target=shop for="for 1h" result=ok reason="their maintenance"`,
+		`action="reset breaker" name=ops target=shop`, `action="force breaker" name=ops target=shop state=closed for="until it is reset" result=ok`,
 	} {
 		if !strings.Contains(s.log.String(), line) {
 			t.Errorf("the log has no line %s:\n%s", line, s.log)

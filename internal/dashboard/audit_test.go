@@ -22,6 +22,6 @@ func TestLimitForATime(t *testing.T) {
 	s.post("/destinations/shop", url.Values{"action": {"unlimit"}})
 	s.age()
 	s.get("/destinations/shop").hides(t, "An operator has set its limit")
-	s.get("/audit?action=set").shows(t, http.StatusOK, "Set limit", "5/1s, for 10m0s", "asked")
+	s.get("/audit?action=set").shows(t, http.StatusOK, "Set limit", "5/1s, for 10m", "asked")
 	s.get("/audit?cursor=x").shows(t, http.StatusBadRequest, "damaged")
 }

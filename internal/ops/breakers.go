@@ -100,7 +100,7 @@ const (
 func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, length time.Duration, why Why) (b breaker.Status, err error) {
 	span := slog.String("for", "until it is reset")
 	if length > 0 {
-		span = slog.String("for", "for "+length.String())
+		span = slog.String("for", "for "+explain.Duration(length))
 	}
 	attrs := []slog.Attr{span}
 	//exhaustive:enforce
@@ -108,6 +108,7 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 	case Trip:
 		b, err = s.breakers().Trip(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
 	case Force:
+		attrs = []slog.Attr{slog.String("state", "closed"), span}
 		b, err = s.breakers().ForceClosed(ctx, s.rdb, name, breaker.TripOptions{For: length, Reason: why.Reason, By: why.By})
 	case Reset:
 		attrs = nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -171,7 +172,7 @@ func (s *System) SetLimit(ctx context.Context, name, rate string, length time.Du
 	span := "until it is unset"
 	switch {
 	case length > 0:
-		span = "for " + length.String()
+		span = "for " + explain.Duration(length)
 	case until != nil:
 		span = "until " + until.UTC().Format(time.RFC3339)
 	}
