@@ -102,6 +102,15 @@ func TestRefusedTokenIsRenewed(t *testing.T) {
 	}
 }
 
+// A job never gets a key, so that a retry helps none that lacks one.
+func TestNoRetryIsAdvisedWithoutAKey(t *testing.T) {
+	t.Parallel()
+	h := newHTTP(t, publisher.HTTPOptions{URL: "http://127.0.0.1:1", TokenSource: &source{tokens: []string{""}, err: errors.New("enqueue it anew, with a key")}})
+	if err := h.Publish(t.Context(), keyed("")); err == nil || err.Error() != "enqueue it anew, with a key" {
+		t.Errorf("error %v", err)
+	}
+}
+
 // The answer to the second call may name both tokens.
 func TestARefusedTokenIsSecretInTheNextAnswer(t *testing.T) {
 	t.Parallel()

@@ -232,7 +232,10 @@ func (h *HTTP) withoutToken(ctx context.Context, job *jobs.Job, err error) error
 		// Jobs that wait for a token do not fail because the old one was taken out of the file.
 		return &jobs.UnauthorizedError{Err: &notCalledError{err}, Scope: jobs.ScopeUser}
 	}
-	return jobs.Discard(&notCalledError{fmt.Errorf("%w, then: tidegate retry %s", err, job.ID)})
+	if job.Key != "" { // a job without one stays without
+		err = fmt.Errorf("%w, then: tidegate retry %s", err, job.ID)
+	}
+	return jobs.Discard(&notCalledError{err})
 }
 
 // changedKeys returns the keys whose credentials have changed since the last call, "" for those

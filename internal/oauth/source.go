@@ -245,7 +245,7 @@ func (s *Source) token(ctx context.Context, key, refused string) (string, error)
 	seed, name := "", ""
 	if s.file != nil {
 		if key == "" {
-			return "", fmt.Errorf("destination %s: a job without a key has no refresh token in OAUTH_REFRESH_TOKENS_FILE: enqueue it with a key", s.o.Destination)
+			return "", fmt.Errorf("destination %s: a job without a key has no refresh token in OAUTH_REFRESH_TOKENS_FILE: enqueue it anew, with a key", s.o.Destination)
 		}
 		var ok bool
 		if seed, ok = s.file.Current()[key]; !ok {
