@@ -427,7 +427,7 @@ func (o outputFlag) printBreaker(p *Process, b ops.Breaker, route string, window
 		r.addIf("reason", b.Reason)
 	}
 	if b.SlowStart > 0 {
-		r.add("slow start", strconv.Itoa(b.SlowStart)+" calls in flight at most; doubles as they succeed, and stays as it is without calls")
+		r.add("slow start", plural(b.SlowStart, "call", "calls")+" in flight at most; doubles as they succeed, and stays as it is without calls")
 	}
 	if b.Budget != nil {
 		r.add("left", explain.Budget(b.Status))

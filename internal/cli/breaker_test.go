@@ -75,7 +75,7 @@ $`)
 		t.Errorf("list:\n%s", out)
 	}
 	b.run(t, "breaker", "reset", "shop").want(t, 0,
-		"breaker     shop\nstate       CLOSED\nslow start  1 calls in flight at most; doubles as they succeed, and stays as it is without calls\nfailures    0 in a row\n", "")
+		"breaker     shop\nstate       CLOSED\nslow start  1 call in flight at most; doubles as they succeed, and stays as it is without calls\nfailures    0 in a row\n", "")
 	b.run(t, "breaker", "reset", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
 
 	history := decode[ops.Page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))

@@ -17,11 +17,11 @@ func TestUsage(t *testing.T) {
 		args   string
 		stderr string
 	}{
-		{"", `no command given; there are dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, errors, forecast, keys, cancel, pause, resume, retry, queue, destinations, breaker, limits, audit, doctor, alerts, fake-api, token, answers, presets, simulate, config, version, completion; run "tidegate --help"`},
+		{"", `no command given; commands: dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, errors, forecast, keys, cancel, pause, resume, retry, queue, destinations, breaker, limits, audit, doctor, alerts, fake-api, token, answers, presets, simulate, config, version, completion; run "tidegate --help"`},
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},
-		{"breaker", `no command given; there are list, get, trip, reset, force, history, incidents; run "tidegate breaker --help"`},
+		{"breaker", `no command given; commands: list, get, trip, reset, force, history, incidents; run "tidegate breaker --help"`},
 		{"breaker foo", `unknown command foo; run "tidegate breaker --help"`},
 		{"breaker get", `NAME is missing; run "tidegate breaker get --help"`},
 		{"breaker get a b", `unexpected argument b; run "tidegate breaker get --help"`},
@@ -30,10 +30,10 @@ func TestUsage(t *testing.T) {
 		{"enqueue --expires 1h", `unknown flag --expires, did you mean "--expires-at"?; run "tidegate enqueue --help"`},
 		{"enqueue --tttl 1h", `unknown flag --tttl, did you mean "--ttl"?; run "tidegate enqueue --help"`},
 		{"history", `ID is missing; run "tidegate history --help"`},
-		{"batch", `no command given; there are get; run "tidegate batch --help"`},
+		{"batch", `no command given; commands: get; run "tidegate batch --help"`},
 		{"batch get", `BATCH is missing; run "tidegate batch get --help"`},
 		{"batch get a b", `unexpected argument b; run "tidegate batch get --help"`},
-		{"queue", `no command given; there are pause, resume; run "tidegate queue --help"`},
+		{"queue", `no command given; commands: pause, resume; run "tidegate queue --help"`},
 		{"queue pause", "name a destination, or give --all"},
 		{"stats shop", `unexpected argument shop; run "tidegate stats --help"`},
 		{"doctor --dry", `unknown flag --dry, did you mean "--dry-run"?; run "tidegate doctor --help"`},

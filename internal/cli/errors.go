@@ -209,7 +209,7 @@ func commandError(text string, node *kong.Node, args []string) string {
 	case unexpected:
 		return "unknown command " + name
 	case len(args) == 0 || strings.HasPrefix(text, "expected "):
-		return "no command given; there are " + strings.Join(names, ", ")
+		return "no command given; commands: " + strings.Join(names, ", ")
 	}
 	return text
 }

@@ -132,7 +132,7 @@ func TestTokenBadInput(t *testing.T) {
 		args string
 		want string
 	}{
-		{"token", `no command given; there are new, list, remove; run "tidegate token --help"`},
+		{"token", `no command given; commands: new, list, remove; run "tidegate token --help"`},
 		{"token new", `missing flags: --name=NAME, --scope=SCOPE,SCOPE; run "tidegate token new --help"`},
 		{"token new --name a/b --scope read", `--name: "a/b" cannot be the name of a token: 1 to 63 letters, digits and . _ : @ -, starting with a letter or digit`},
 		{"token new --name a --scope read,admin", `--scope: "admin" is not a scope; there are enqueue, read, payloads, operate`},
