@@ -56,7 +56,7 @@ func (c *statsCmd) Run(ctx context.Context, p *Process, s *session) error {
 	t := statsTable(found, now.Local())
 	if len(found) == 1 && found[0].Calls != nil {
 		c := *found[0].Calls
-		t.rest = fmt.Sprintf("calls of the last hour: %d; half took up to %s, 9 of 10 up to %s, the longest %s\n", c.Calls, explain.Took(c.P50), explain.Took(c.P90), explain.Took(c.Max))
+		t.rest = fmt.Sprintf("calls of the last hour: %d; half took up to about %s, 9 of 10 up to %s, the longest %s\n", c.Calls, explain.Took(c.P50), explain.Took(c.P90), explain.Took(c.Max))
 	}
 	return t.print(p, c.outputFlag, ops.Page[ops.Stats]{Items: found})
 }

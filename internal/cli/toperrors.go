@@ -51,6 +51,10 @@ func (c *keysCmd) Run(ctx context.Context, p *Process, s *session) error {
 		return noDestination(err)
 	}
 	return c.show(p, found, func(r *rows) {
+		if len(found.Items) == 0 {
+			r.rest = "no job waits\n"
+			return
+		}
 		r.add("KEY", "WAITING", "HELD")
 		for _, k := range found.Items {
 			r.add(dash(k.Key), strconv.Itoa(k.Waiting), strconv.Itoa(k.Held))

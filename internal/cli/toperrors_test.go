@@ -13,6 +13,7 @@ func TestErrorsAndKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.run(t, "errors", "shop").want(t, 0, "no attempt ended with an error\n", "")
+	b.run(t, "keys", "shop").want(t, 0, "no job waits\n", "")
 	b.run(t, "errors", "blog").want(t, 4, "", "tidegate: destination \"blog\" is not known; known are shop\n")
 
 	now := time.Now()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -153,7 +154,7 @@ func CheckRate(rate string) error {
 		return nil
 	}
 	if _, err := breaker.ParseRates(rate); err != nil {
-		return fmt.Errorf("%w; off: no limit", err)
+		return fmt.Errorf("%s; off: no limit", strings.TrimPrefix(err.Error(), "breaker: "))
 	}
 	return nil
 }
