@@ -36,7 +36,7 @@ func (c *presetsListCmd) Run(p *Process) error {
 	}
 	return table[presetItem]{
 		head: []string{"NAME", "API", "URL", "READ"},
-		row:  func(i presetItem) []string { return []string{i.Name, i.Title, i.URL, i.Date} },
+		row:  func(i presetItem) []string { return []string{i.Name, i.Title, dash(i.URL), i.Date} },
 	}.print(p, c.outputFlag, ops.Page[presetItem]{Items: items})
 }
 

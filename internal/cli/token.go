@@ -226,7 +226,7 @@ func (c *tokenRemoveCmd) Run(ctx context.Context, p *Process) error {
 	err = access.UpdateFile(path, func(all []access.Entry) ([]access.Entry, error) {
 		for _, id := range c.IDs {
 			if !slices.ContainsFunc(all, func(e access.Entry) bool { return e.ID() == id }) {
-				return nil, &notFoundError{fmt.Sprintf("no token %q is in %q; nothing was removed", id, path)}
+				return nil, &notFoundError{fmt.Sprintf("no token has the id %q in %q, see tidegate token list; nothing was removed", id, path)}
 			}
 		}
 		kept := slices.DeleteFunc(slices.Clone(all), func(e access.Entry) bool {

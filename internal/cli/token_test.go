@@ -106,7 +106,7 @@ func TestTokenList(t *testing.T) {
 		t.Helper()
 		return runIn(t, nil, "", append([]string{"token", "remove", "--file", path}, args...)...)
 	}
-	remove("111111111111", "444444444444").want(t, 4, "", fmt.Sprintf("tidegate: no token \"444444444444\" is in %q; nothing was removed\n", path))
+	remove("111111111111", "444444444444").want(t, 4, "", fmt.Sprintf("tidegate: no token has the id \"444444444444\" in %q, see tidegate token list; nothing was removed\n", path))
 	remove("--name", "bob").want(t, 4, "", fmt.Sprintf("tidegate: no token of the name \"bob\" is in %q\n", path))
 	remove("--expired").want(t, 0, "1 token was removed, 2 left\n", "")
 	remove("--expired", "-o", "json").want(t, 0, `{"left":2,"removed":0}`+"\n", "")
