@@ -150,8 +150,8 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger, stop: func() {},
 	}
 	k.mirror.core, k.reader.core, k.member.core, k.granter.core = k, k, k, k
-	k.inFlight, k.joins = newInFlight(c.now()), newJoins()
-	k.rate, k.keyRate, k.named, k.waiting = rate, keyRate, named, newWaitLines()
+	k.inFlight, k.joins = newInFlight(c.now()), joins{names: map[string]bool{}}
+	k.rate, k.keyRate, k.named, k.waiting = rate, keyRate, named, &waitLines{of: map[string][]*waiter{}}
 	k.spread = redispipe.IsCluster(rdb)
 	k.wholeAt = time.Now()
 	for _, key := range k.place.keys {

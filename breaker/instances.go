@@ -137,8 +137,6 @@ type joins struct {
 	names map[string]bool // keys, "" for the destination
 }
 
-func newJoins() joins { return joins{names: map[string]bool{}} }
-
 // later schedules the report of a name with the next read.
 func (j *joins) later(key string) {
 	j.mu.Lock()

@@ -32,11 +32,7 @@ func (r *record) learned() *LearnedLimit {
 	l := &LearnedLimit{Since: instant(r.LearnedSince), Confidence: s.Confidence(), Concurrency: s.Slots.Number()}
 	if s.Pace.Stage != learner.Unmeasured {
 		l.Calls, l.RatePerSec = max(1, int(math.Round(s.Pace.Length/s.Pace.Slow))), 1/s.Pace.Slow
-		l.Window = fromSeconds(s.Pace.Length)
+		l.Window = time.Duration(s.Pace.Length * float64(time.Second)).Round(time.Millisecond)
 	}
 	return l
-}
-
-func fromSeconds(s float64) time.Duration {
-	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }

@@ -17,8 +17,6 @@ type waiter struct {
 	first chan struct{} // closed when it stands first
 }
 
-func newWaitLines() *waitLines { return &waitLines{of: map[string][]*waiter{}} }
-
 func (l *waitLines) empty(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -131,7 +131,7 @@ func (l *link) leave(c *core) {
 	linksMu.Lock()
 	l.mu.Lock()
 	channel := c.place.channel
-	if l.cores[channel] = without(l.cores[channel], c); len(l.cores[channel]) == 0 {
+	if l.cores[channel] = slices.DeleteFunc(l.cores[channel], func(other *core) bool { return other == c }); len(l.cores[channel]) == 0 {
 		delete(l.cores, channel)
 	}
 	l.mu.Unlock()
@@ -147,10 +147,6 @@ func (l *link) leave(c *core) {
 		return
 	}
 	l.unsubscribe(channel)
-}
-
-func without(cores []*core, c *core) []*core {
-	return slices.DeleteFunc(cores, func(other *core) bool { return other == c })
 }
 
 // unsubscribe ends the subscription to a channel unless a core of it has been added

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -51,7 +52,7 @@ func (c *reader) readChanges(ctx context.Context, timed bool) (lost bool, err er
 	}
 	c.origins.set(s.origin)
 	c.synced.Store(s.version)
-	stamp := s.stamp()
+	stamp := fmt.Sprintf("%d %d %s", s.version, s.capacity, s.origin)
 	c.stamp.Store(&stamp)
 	c.keys.prune(s.version)
 	return lost, nil

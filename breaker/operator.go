@@ -62,7 +62,7 @@ func (n Namespace) List(ctx context.Context, rdb redis.UniversalClient, destinat
 	p := n.placeOf(first.Name, "")
 	var keys []Status
 	for since := uint64(0); ; {
-		s, err := p.snapshot(snapshotScript.Run(ctx, rdb, p.keys, p.snapshotArgs(since)...))
+		s, err := p.snapshot(snapshotScript.Run(ctx, rdb, p.keys, p.args(caller{}, []any{since, "1", snapshotPage})...))
 		if err != nil {
 			return nil, err
 		}
@@ -120,10 +120,6 @@ func (n Namespace) Forget(ctx context.Context, rdb redis.UniversalClient, destin
 		return fmt.Errorf("breaker: forget %s: %w", destination, err)
 	}
 	return nil
-}
-
-func (p place) snapshotArgs(since uint64) []any {
-	return p.args(caller{}, []any{since, "1", snapshotPage})
 }
 
 // reply is what most scripts replied to a list.

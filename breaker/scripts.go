@@ -274,11 +274,6 @@ type change struct {
 	record   record // zero for a plainly CLOSED one
 }
 
-// stamp returns the destination's stamp as of the snapshot.
-func (s *snapshot) stamp() string {
-	return fmt.Sprintf("%d %d %s", s.version, s.capacity, s.origin)
-}
-
 func parseSnapshot(values []string) (snapshot, error) {
 	const head = 7
 	if len(values) < head || (len(values)-head)%3 != 0 {

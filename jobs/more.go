@@ -35,7 +35,7 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 		m.Delay = &ms
 		j.AvailableAt = j.CreatedAt.Add(store.Duration(ms))
 	case s.At.After(now):
-		ms := instantUp(s.At)
+		ms := s.At.Add(time.Millisecond - 1).UnixMilli()
 		m.At = &ms
 		j.AvailableAt = time.UnixMilli(ms).UTC()
 	}
@@ -67,8 +67,6 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	}
 	return string(b), nil
 }
-
-func instantUp(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
 // unique returns ids without repetitions, never nil.
 func unique(ids []string) []string {

@@ -204,7 +204,8 @@ func (c *Client) sorted(ctx context.Context, sources []source, cur cursor) (out 
 		if len(of) == 0 {
 			continue
 		}
-		one := &head{source: source{name: sortedName(status), status: status, kind: byCreation}}
+		// No queue has a name with "=".
+		one := &head{source: source{name: "=" + string(status), status: status, kind: byCreation}}
 		whole := size[status] <= mostSorted
 		if whole && size[status] > 0 {
 			if err := c.fill(ctx, of); err != nil {
@@ -226,9 +227,6 @@ func (c *Client) sorted(ctx context.Context, sources []source, cur cursor) (out 
 	}
 	return out, rest, nil
 }
-
-// sortedName is the name of the sorted jobs of a status in a cursor. No queue is called so.
-func sortedName(s Status) string { return "=" + string(s) }
 
 // sort takes the jobs of the heads that come after its position, the newest first.
 func (h *head) sort(heads []*head) {

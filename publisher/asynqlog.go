@@ -28,10 +28,6 @@ const (
 	asynqLogKind  = 24 // length of the prefix of a message that is its kind
 )
 
-func newAsynqLogger(l *slog.Logger) *asynqLogger {
-	return &asynqLogger{log: l, limit: outage.Limiter{Every: asynqLogEvery}}
-}
-
 func (a *asynqLogger) Debug(args ...any) { a.write(slog.LevelDebug, args) }
 func (a *asynqLogger) Info(args ...any)  { a.write(slog.LevelDebug, args) }
 func (a *asynqLogger) Warn(args ...any)  { a.sometimes(args) }

@@ -73,7 +73,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 		o.Observers = nil // they publish jobs to such a destination
 	}
 	log := o.Logger.With("destination", name)
-	d := &destination{handler: h, reach: newReach(log, s.timeout), stuckAfter: stuckAfter, stopped: make(chan struct{})}
+	d := &destination{handler: h, reach: &reach{log: log, timeout: s.timeout, changed: func() {}, waken: make(chan struct{})}, stuckAfter: stuckAfter, stopped: make(chan struct{})}
 	d.journal = journal{
 		name: name, log: log, observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
 		strangers: outage.Limiter{Every: math.MaxInt64},
@@ -82,7 +82,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	if !store.System(name) {
 		d.seen = &seen{}
 	}
-	d.doubts = newDoubts(log, func() { d.reach.changed() })
+	d.doubts = &doubts{log: log, changed: func() { d.reach.changed() }, logged: outage.Limiter{Every: time.Minute}, seen: map[string]*seenDoubt{}}
 	return d
 }
 
@@ -174,7 +174,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		case e.To == breaker.Open && e.Key == "":
 			d.engine.Wake() // it waits at the gate, and moves the breaker on when its time comes
 		}
-		d.observers.transition(e)
+		notify(d.observers, "OnTransition", func(x *Observer) func(breaker.Event) { return x.OnTransition }, e)
 		if onEvent != nil {
 			d.observers.guard("OnEvent", func() { onEvent(e) })
 		}

@@ -179,10 +179,6 @@ type seenDoubt struct {
 	doubt doubt
 }
 
-func newDoubts(log *slog.Logger, changed func()) *doubts {
-	return &doubts{log: log, changed: changed, logged: outage.Limiter{Every: time.Minute}, seen: map[string]*seenDoubt{}}
-}
-
 // add counts a doubtful response, and logs the first one of its kind within a minute.
 func (s *doubts) add(d doubt, job string, status int, now time.Time) {
 	s.mu.Lock()

@@ -218,16 +218,18 @@ func (d *journal) unreadable(queue, id, key string, s store.Applied) {
 
 // expired reports jobs that this process has ended because they expired.
 func (d *journal) expired(_ string, n int) {
-	d.observers.expired(d.name, n)
+	notifyOf(d.observers, "OnExpired", func(x *Observer) func(string, int) { return x.OnExpired }, d.name, n)
 	d.log.Debug("jobs expired", "jobs", n)
 }
 
 // released reports jobs that this process has fetched after they were held.
-func (d *journal) released(_ string, n int) { d.observers.released(d.name, n) }
+func (d *journal) released(_ string, n int) {
+	notifyOf(d.observers, "OnReleased", func(x *Observer) func(string, int) { return x.OnReleased }, d.name, n)
+}
 
 // foreign reports tasks of other programs that this process has moved to asynq's archive.
 func (d *journal) foreign(queue, taskType string, n int) {
-	d.observers.foreign(d.name, n)
+	notifyOf(d.observers, "OnForeign", func(x *Observer) func(string, int) { return x.OnForeign }, d.name, n)
 	if d.strangers.Allow(queue + " " + taskType) {
 		d.log.Warn("tasks of another program in a queue of Tidegate were not run; they are in asynq's archive; further ones of this type are counted, not logged",
 			"queue", queue, "type", clean(taskType, maxError), "tasks", n)

@@ -88,7 +88,7 @@ func (o *observers) guard(name string, f func()) {
 }
 
 // notify calls the function of each observer that sets it.
-func notify[F func(T), T any](o *observers, name string, of func(*Observer) F, event T) {
+func notify[T any](o *observers, name string, of func(*Observer) func(T), event T) {
 	for i := range o.all {
 		if f := of(&o.all[i]); f != nil {
 			o.guard(name, func() { f(event) })
@@ -96,11 +96,11 @@ func notify[F func(T), T any](o *observers, name string, of func(*Observer) F, e
 	}
 }
 
-// notifyCount is notify for a number of jobs.
-func notifyCount(o *observers, name string, of func(*Observer) func(string, int), destination string, n int) {
+// notifyOf is notify for a fact about a destination.
+func notifyOf[T any](o *observers, name string, of func(*Observer) func(string, T), destination string, fact T) {
 	for i := range o.all {
 		if f := of(&o.all[i]); f != nil {
-			o.guard(name, func() { f(destination, n) })
+			o.guard(name, func() { f(destination, fact) })
 		}
 	}
 }
@@ -111,42 +111,6 @@ func (o *observers) job(e *JobEvent) {
 
 func (o *observers) call(c Call) {
 	notify(o, "OnCall", func(x *Observer) func(Call) { return x.OnCall }, c)
-}
-
-func (o *observers) answer(a Answer) {
-	notify(o, "OnAnswer", func(x *Observer) func(Answer) { return x.OnAnswer }, a)
-}
-
-func (o *observers) transition(e breaker.Event) {
-	notify(o, "OnTransition", func(x *Observer) func(breaker.Event) { return x.OnTransition }, e)
-}
-
-func (o *observers) doubtful(destination, kind string) {
-	for i := range o.all {
-		if f := o.all[i].OnDoubtful; f != nil {
-			o.guard("OnDoubtful", func() { f(destination, kind) })
-		}
-	}
-}
-
-func (o *observers) stuck(s Stuck) {
-	notify(o, "OnStuck", func(x *Observer) func(Stuck) { return x.OnStuck }, s)
-}
-
-func (o *observers) released(destination string, n int) {
-	notifyCount(o, "OnReleased", func(x *Observer) func(string, int) { return x.OnReleased }, destination, n)
-}
-
-func (o *observers) expired(destination string, n int) {
-	notifyCount(o, "OnExpired", func(x *Observer) func(string, int) { return x.OnExpired }, destination, n)
-}
-
-func (o *observers) callbacksDropped(destination string, n int) {
-	notifyCount(o, "OnCallbacksDropped", func(x *Observer) func(string, int) { return x.OnCallbacksDropped }, destination, n)
-}
-
-func (o *observers) foreign(destination string, n int) {
-	notifyCount(o, "OnForeign", func(x *Observer) func(string, int) { return x.OnForeign }, destination, n)
 }
 
 // trace calls Trace of each observer for a call that is about to start. The caller calls ended

@@ -133,7 +133,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		once.Do(func() {
 			if whose = d.lay(r, job, delivery, permit, started); r.kind == rateLimited && whose.whose == limitOfAll {
 				// Before the report, so that observers have the response when the breaker opens.
-				d.observers.answer(answerOf(d.name, job, r))
+				notify(d.observers, "OnAnswer", func(x *Observer) func(Answer) { return x.OnAnswer }, answerOf(d.name, job, r))
 			}
 			r.whose = whose.whose
 			status = d.reportToken(token, permit, job, r)
@@ -148,7 +148,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		},
 		doubt: func(found doubt, status int) {
 			d.doubts.add(found, job.ID, status, time.Now())
-			d.observers.doubtful(d.name, found.kind)
+			notifyOf(d.observers, "OnDoubtful", func(x *Observer) func(string, string) { return x.OnDoubtful }, d.name, found.kind)
 		},
 		caller: c,
 	})

@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
@@ -43,10 +42,6 @@ type reach struct {
 	waken   chan struct{}
 	logged  time.Time // when an outage was last logged above debug level
 	loud    bool      // this outage was logged above debug level
-}
-
-func newReach(log *slog.Logger, timeout time.Duration) *reach {
-	return &reach{log: log, timeout: timeout, changed: func() {}, waken: make(chan struct{})}
 }
 
 // admit reports whether jobs may be fetched: free of limits, one for a try (pause is 0), or
@@ -205,9 +200,4 @@ func inner(err error) error {
 		return call.Err
 	}
 	return err
-}
-
-// unreachableReason is the Reason of a DestinationStatus.
-func unreachableReason(since time.Time, problem string) string {
-	return fmt.Sprintf("calls do not leave this worker since %s: %s", since.UTC().Format(time.RFC3339), problem)
 }

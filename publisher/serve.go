@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/outage"
 )
 
 // bookkeeping is the time of a shutdown after ShutdownTimeout for applying outcomes.
@@ -60,7 +61,7 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 		ShutdownTimeout: p.o.ShutdownTimeout + bookkeeping - requeueFor,
 		RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 0 },
 		IsFailure:       func(error) bool { return false },
-		Logger:          newAsynqLogger(p.o.Logger),
+		Logger:          &asynqLogger{log: p.o.Logger, limit: outage.Limiter{Every: asynqLogEvery}},
 		LogLevel:        asynq.DebugLevel,
 	})
 	if err := s.asynq.Start(asynq.HandlerFunc(s.process)); err != nil {

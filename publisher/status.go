@@ -110,7 +110,7 @@ func (d *destination) status() DestinationStatus {
 	}
 	s.State = StateFetching
 	if since, problem, next := d.reach.down(); !since.IsZero() {
-		s.State, s.Reason, s.Until = StateUnreachable, unreachableReason(since, problem), next.Round(0)
+		s.State, s.Reason, s.Until = StateUnreachable, fmt.Sprintf("calls do not leave this worker since %s: %s", since.UTC().Format(time.RFC3339), problem), next.Round(0)
 		return s
 	}
 	switch view := d.breaker.View(); {

@@ -73,7 +73,7 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 		}
 		d.log.Error("a handler does not return after its context ended; it occupies its slot until it returns or this process ends",
 			"job", s.Job, "cause", s.Cause, "for", s.For.Round(time.Millisecond))
-		d.observers.stuck(s)
+		notify(d.observers, "OnStuck", func(x *Observer) func(Stuck) { return x.OnStuck }, s)
 		timer.Reset(pause)
 		pause = min(2*pause, maxStuckPause)
 	}

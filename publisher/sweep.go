@@ -66,7 +66,7 @@ func (p *Publisher) trimEvents(ctx context.Context) error {
 			destination, _, _ := store.ParseQueue(q)
 			p.o.Logger.ErrorContext(ctx, "finished jobs were dropped before callbacks were made of them: too many, or too old",
 				"destination", destination, "queue", q, "count", lost)
-			p.observers.callbacksDropped(destination, lost)
+			notifyOf(p.observers, "OnCallbacksDropped", func(x *Observer) func(string, int) { return x.OnCallbacksDropped }, destination, lost)
 		}
 	}
 	return errors.Join(errs...)

@@ -40,9 +40,6 @@ func (f Failure) place() string {
 // answer, which can be secret.
 var missing = regexp.MustCompile(`^cannot fetch (\w+) from <nil>$`)
 
-// logged is the error without values of the answer.
-func (f Failure) logged() string { return withoutValues(f.Err, f.source).Error() }
-
 func withoutValues(err error, source string) error {
 	e, ok := errors.AsType[*expression.Error](err)
 	if !ok || e.Message == expression.NoFields {

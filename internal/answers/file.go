@@ -69,7 +69,7 @@ func (d *Decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
 		}
 		if d.logged.Allow(failure.place()) {
 			d.o.Logger.Warn("an answer rule failed on an answer; this is logged once a minute", "rule", failure.place(),
-				"error", failure.logged(), "status", a.Status, "job", a.Job.ID)
+				"error", withoutValues(failure.Err, failure.source).Error(), "status", a.Status, "job", a.Job.ID)
 		}
 	}
 	if got.Rule == 0 {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -89,5 +88,3 @@ func (a *api) actWhere(ctx context.Context, act ops.Act, s Selection) (any, erro
 	}
 	return Acted{Done: sum.Done, Asked: sum.Asked, Refused: sum.Refused}, err
 }
-
-func isNotFound(err error) bool { return errors.Is(err, jobs.ErrNotFound) }

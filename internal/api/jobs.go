@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -100,7 +101,7 @@ func (a *api) jobOperations() {
 				return err
 			})
 		}
-		if isNotFound(err) {
+		if errors.Is(err, jobs.ErrNotFound) {
 			return nil, noBatch()
 		}
 		return b, err

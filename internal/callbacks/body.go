@@ -73,7 +73,7 @@ func (c *Callbacks) specs(ctx context.Context, destination string, priority stor
 			}
 			add := func(suffix, key string, more ...jobs.Option) {
 				out = append(out, jobs.New(Destination, json.RawMessage(body), append(more,
-					jobs.ID(callbackID(destination, priority, e.Stream)+suffix), jobs.Key(key),
+					jobs.ID(destination+":"+string(priority)+":"+e.Stream+suffix), jobs.Key(key),
 					jobs.TTL(GiveUpAfter), jobs.Retry(c.retries))...))
 			}
 			if c.receivers[destination].url.Host != "" {
@@ -85,11 +85,6 @@ func (c *Callbacks) specs(ctx context.Context, destination string, priority stor
 		}
 	}
 	return out, nil
-}
-
-// callbackID is the id of an event's callback, the same for every relay.
-func callbackID(destination string, priority store.Priority, stream string) string {
-	return destination + ":" + string(priority) + ":" + stream
 }
 
 // records reads the finished jobs; nil where one is deleted or cannot be read.

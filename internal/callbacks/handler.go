@@ -78,7 +78,7 @@ func (r *receiver) unanswered(ctx context.Context, err error) error {
 func (r *receiver) classify(id string, a answer, now time.Time) error {
 	failing := r.health.failing(id, a.status >= 500)
 	pause := hint.Parse(a.header, true, now, hint.RetryAfter).Wait
-	text := "the receiver answered " + statusText(a.status)
+	text := "the receiver answered " + strings.TrimSpace(strconv.Itoa(a.status)+" "+http.StatusText(a.status))
 	switch {
 	case a.status >= 200 && a.status < 300:
 		return nil
@@ -102,10 +102,6 @@ func (r *receiver) target(location string) string {
 	host := url.URL{Scheme: to.Scheme, Host: to.Host}
 	text := r.clean(host.String())
 	return " to " + text[:min(len(text), 200)]
-}
-
-func statusText(code int) string {
-	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 }
 
 // pauseError is an answer of a receiver that asks for a pause. For the publisher it is a

@@ -99,7 +99,7 @@ func (s *Sweeper) portion(ctx context.Context, budget int) (*Report, bool, error
 		s.pass = newPass(s.rdb, s.o)
 	}
 	p := s.pass
-	p.found, p.masters = newFindings(s.o.DryRun), nil
+	p.found, p.masters = &findings{dry: s.o.DryRun, byKey: map[[3]string]*Finding{}}, nil
 	queues, err := p.o.Namespace.ListQueues(ctx, p.rdb)
 	if err == nil {
 		err = p.inFlight(ctx, queues)

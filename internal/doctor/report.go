@@ -115,10 +115,6 @@ type findings struct {
 	byKey   map[[3]string]*Finding
 }
 
-func newFindings(dry bool) *findings {
-	return &findings{dry: dry, byKey: map[[3]string]*Finding{}}
-}
-
 // add counts one problem; where names its index.
 func (f *findings) add(kind, queue, where, id string) {
 	detail := details[kind]

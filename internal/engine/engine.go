@@ -283,9 +283,6 @@ func (e *core) Bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return e.bounded()
 }
 
-// Aborted returns an error after Abort.
-func (e *core) Aborted() error { return e.hard.Err() }
-
 // Stop calls Fatal, once: the worker cannot continue.
 func (e *core) Stop(err error) {
 	if e.o.Fatal != nil {

@@ -237,6 +237,3 @@ func (h *health) failure() (since time.Time, err error) {
 	}
 	return h.at, h.last
 }
-
-// Heartbeat takes the result of a write that the worker makes every few seconds, and when it began.
-func (e *core) Heartbeat(began time.Time, err error) { e.health.heartbeat(began, err) }

@@ -144,7 +144,7 @@ func (d *dueKeys) any() bool { return len(d.keys)+len(d.free) > 0 }
 func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 	for range askedAtOnce {
 		keys, free := e.popDue(queue)
-		if len(keys) == 0 || e.stopped() {
+		if len(keys) == 0 || e.ctx.Err() != nil {
 			break
 		}
 		n, asked, err := e.takeOfKeys(queue, keys, want, g)
@@ -157,9 +157,6 @@ func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 	}
 	return 0, nil
 }
-
-// stopped reports whether fetching has stopped.
-func (e *core) stopped() bool { return e.ctx.Err() != nil }
 
 // takeOfKeys fetches held jobs of the first key that the gate admits, and returns of how many keys it has
 // asked.

@@ -717,7 +717,7 @@ func (e *core) purgeRest() time.Duration {
 // Heartbeat takes the result of a write that the worker makes every few seconds, and when it began.
 func (w *Worker) Heartbeat(began time.Time, err error) {
 	for _, e := range w.engines {
-		e.Heartbeat(began, err)
+		e.health.heartbeat(began, err)
 	}
 }
 
@@ -725,7 +725,7 @@ func (w *Worker) Heartbeat(began time.Time, err error) {
 func (w *Worker) Fatal(err error) { w.engines[0].Stop(err) }
 
 // Aborted is not nil once nothing may be waited for any more.
-func (w *Worker) Aborted() error { return w.engines[0].Aborted() }
+func (w *Worker) Aborted() error { return w.engines[0].hard.Err() }
 
 // Bounded bounds a call that has no bound of its own, so that a Redis that hangs cannot hold a
 // shutdown up.

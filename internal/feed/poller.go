@@ -288,7 +288,7 @@ func (w *poller) transitions(ctx context.Context, name string) ([]Event, error) 
 		if len(transitions) > 0 {
 			at = transitions[0].At // in front of it
 		}
-		events = append(events, gapEvent(name, at))
+		events = append(events, Event{ID: strconv.FormatInt(at.UnixMilli(), 10) + "-0:gap:" + name, Type: Gap, At: at, Data: json.RawMessage(gapBesideJobs)})
 	}
 	for _, e := range transitions {
 		events = append(events, breakerEvent(e))
@@ -356,14 +356,6 @@ func pauseEvent(name string, paused bool, at time.Time) Event {
 	return Event{
 		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:destination:" + name,
 		Type: Destination, Destination: name, At: at, Data: data,
-	}
-}
-
-// gapEvent reports missing transitions of a destination's breakers.
-func gapEvent(name string, at time.Time) Event {
-	return Event{
-		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:gap:" + name,
-		Type: Gap, At: at, Data: json.RawMessage(gapBesideJobs),
 	}
 }
 

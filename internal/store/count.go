@@ -124,7 +124,7 @@ func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueS
 	var s QueueStats
 	for pass := 0; ; pass += passedAtOnce {
 		var err error
-		if s, err = stats(ctx, rdb, queue, pass); err != nil {
+		if s, err = readStats(evalStats(ctx, rdb, (*Script).Run, queue, pass, time.Time{}), queue); err != nil {
 			return QueueStats{}, err
 		}
 		if s.States[StatePending] == 0 || !s.OldestPending.IsZero() || pass >= passedAtMost {
@@ -171,10 +171,6 @@ func StatsAll(ctx context.Context, rdb redis.UniversalClient, queues []string, u
 
 // statsAtOnce bounds one pipeline.
 const statsAtOnce = 1000
-
-func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass int) (QueueStats, error) {
-	return readStats(evalStats(ctx, rdb, (*Script).Run, queue, pass, time.Time{}), queue)
-}
 
 func evalStats(ctx context.Context, c redis.Scripter, eval evaluation, queue string, pass int, until time.Time) *redis.Cmd {
 	return eval(statsScript, ctx, c, []string{PendingKey(queue)}, queue, pass, RecentFailures.Milliseconds(), until.UnixMilli())

@@ -54,7 +54,7 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 		return false, fmt.Errorf("register children of %s: %w", parent.ID, err)
 	}
 	state := reply[0]
-	if ended(state) {
+	if state == "-" || Final(state) {
 		return true, settleChildren(ctx, rdb, endedParent{parent.ID, state, reply[1], reply[2]}, children)
 	}
 	return false, nil
@@ -99,9 +99,6 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 	}
 	return nil
 }
-
-// ended reports whether a parent in the state has ended; "-" is a deleted one.
-func ended(state string) bool { return state == "-" || Final(state) }
 
 // Bounds of one call for children: cancelling childrenAtOnce takes Redis about 2 ms.
 const (

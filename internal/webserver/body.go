@@ -55,9 +55,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay itself
 }
 
-// before bounds the server's own read of a body that the handler leaves unread.
-func (b *body) before() { b.deadline(time.Now().Add(b.stall)) }
-
 // after does the same after the handler has returned.
 func (b *body) after() {
 	switch {

@@ -75,7 +75,7 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	r.MultipartForm = new(multipart.Form)
 	if r.Body != nil && r.Body != http.NoBody {
 		b := &body{ReadCloser: r.Body, control: control, stall: s.o.Limits.Stall, rate: s.o.Limits.Rate}
-		b.before() // the server reads the rest that the handler leaves
+		b.deadline(time.Now().Add(b.stall)) // the server reads the rest that the handler leaves
 		r.Body = b
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			r.Body = http.MaxBytesReader(rw, b, maxGetBody) // which no handler bounds
@@ -115,7 +115,7 @@ func (s *Server) panicked(w *writer, r *http.Request, n *note, thrown any) (cut 
 // log logs and measures a request that has been answered.
 func (s *Server) log(w *writer, r *http.Request, n *note) {
 	took := time.Since(n.began)
-	route, method, status := n.label(), methodOf(r), w.code()
+	route, method, status := n.label(), methodOf(r), cmp.Or(w.status, http.StatusOK)
 	s.o.Logger.DebugContext(r.Context(), "request", "method", method, "route", route, "status", status,
 		"bytes", w.bytes, "took", took, "name", n.name)
 	if s.o.OnRequest != nil {

@@ -1,7 +1,6 @@
 package webserver
 
 import (
-	"cmp"
 	"net/http"
 	"time"
 )
@@ -68,6 +67,3 @@ func (w *writer) FlushError() error {
 // extend extends the write deadline. It fails only without a connection, as in tests of
 // handlers.
 func (w *writer) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.within)) }
-
-// code is the status that the client gets.
-func (w *writer) code() int { return cmp.Or(w.status, http.StatusOK) }
