@@ -464,14 +464,12 @@ func (c *core) apply(ctx context.Context, key string, h *happened) (reply, error
 	if !busy && !c.spawn(func() { c.decideAll(key) }) {
 		c.decideAll(key) // closed: no goroutine may outlive Close
 	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
 	select {
 	case <-h.done:
 		return h.reply, h.err
 	case <-ctx.Done():
 		return reply{}, ctx.Err()
-	case <-timer.C:
+	case <-time.After(time.Until(until)):
 		return reply{}, context.DeadlineExceeded
 	}
 }

@@ -186,8 +186,7 @@ func (l *link) registerEvery() time.Duration {
 
 // keepFresh has the cores read changes, once per interval.
 func (l *link) keepFresh(ctx context.Context) {
-	ticker := time.NewTicker(l.of.interval)
-	defer ticker.Stop()
+	ticker := time.Tick(l.of.interval)
 	for {
 		select {
 		case <-ctx.Done():
@@ -198,7 +197,7 @@ func (l *link) keepFresh(ctx context.Context) {
 			l.mu.RUnlock()
 			l.stamped(ctx, all, l.readStamps(ctx, all))
 			continue
-		case <-ticker.C:
+		case <-ticker:
 		}
 		quiet, due := l.tick()
 		l.stamped(ctx, quiet, l.readStamps(ctx, quiet))

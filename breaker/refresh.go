@@ -215,11 +215,9 @@ func (c *reader) receive(payload string) {
 
 // wait waits for d or the end of ctx.
 func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 

@@ -32,9 +32,7 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 		}
 	}
 	if limit > 0 {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		ended = timer.C
+		ended = time.After(time.Until(deadline))
 	}
 	own := b.waiting.join(b.key)
 	defer own.leave()
@@ -93,12 +91,10 @@ func untilRetry(ctx context.Context, changed <-chan struct{}, ended <-chan time.
 	if refusal.Cause == CauseRate {
 		d = min(d, lookAgain)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-changed:
 		return nil
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ended:
 		return refusal

@@ -140,11 +140,9 @@ func (c *Client) WaitBatch(ctx context.Context, name string, onChange func(*Batc
 			return b, nil
 		}
 		// Counting a large batch must not keep Redis busy.
-		t := time.NewTimer(max(pause, 10*time.Since(started)))
 		select {
-		case <-t.C:
+		case <-time.After(max(pause, 10*time.Since(started))):
 		case <-ctx.Done():
-			t.Stop()
 			return last, fmt.Errorf("jobs: wait for batch %s: %w", name, ctx.Err())
 		}
 		pause = min(2*pause, waitBatchMax)

@@ -40,11 +40,9 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 				return job, err
 			}
 		}
-		t := time.NewTimer(pause)
 		select {
-		case <-t.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			t.Stop()
 			return nil, fmt.Errorf("jobs: wait for %s: %w", id, ctx.Err())
 		}
 	}

@@ -24,8 +24,7 @@ func (d *destination) watchCredentials() {
 		return
 	}
 	d.watching.Go(func() {
-		tick := time.NewTicker(credentialsEvery)
-		defer tick.Stop()
+		tick := time.Tick(credentialsEvery)
 		again := map[string]bool{} // keys for which Redis was not reached
 		first := true
 		for {
@@ -39,7 +38,7 @@ func (d *destination) watchCredentials() {
 			select {
 			case <-d.calls.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 			}
 			for _, key := range h.changedKeys() {
 				again[key] = true

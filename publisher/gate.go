@@ -494,10 +494,8 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-changed:
 	case <-ctx.Done():
 	}

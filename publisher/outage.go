@@ -124,23 +124,19 @@ func (d *decider) await(s *undecided, o store.Outcome, event *JobEvent) store.Ou
 		if rest <= 0 {
 			return o
 		}
-		t := time.NewTimer(rest)
 		select {
-		case <-t.C:
+		case <-time.After(rest):
 		case <-changed:
 		case <-s.cancelled:
-			t.Stop()
 			event.Result = Cancelled
 			return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error(), Response: o.Response}
 		case <-d.serving.Done():
-			t.Stop()
 			if !inStreak {
 				return o
 			}
 			event.Result = Requeued
 			return store.Outcome{Kind: store.KindRequeue}
 		}
-		t.Stop()
 	}
 }
 

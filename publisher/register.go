@@ -32,9 +32,7 @@ const forgetAfter = time.Hour
 
 // register makes this worker and its destinations known to clients until ctx ends.
 func (p *Publisher) register(ctx context.Context, names []string) {
-	tick, check := time.NewTicker(registerEvery), time.NewTicker(lostEvery)
-	defer tick.Stop()
-	defer check.Stop()
+	tick, check := time.Tick(registerEvery), time.Tick(lostEvery)
 	started := time.Now()
 	compared, registered := false, false
 	var unservedAt time.Time
@@ -59,9 +57,9 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-check.C:
+			case <-check:
 				due = p.config() != p.configShown || p.lost(ctx)
-			case <-tick.C:
+			case <-tick:
 				due = true
 			case <-p.reached:
 				due = true

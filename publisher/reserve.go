@@ -126,10 +126,8 @@ func (g *gate) ask(ctx context.Context, n int, want *price, state breaker.State)
 
 // wait is wait that more urgent jobs end, too.
 func (g *gate) wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-g.urgent:
 	case <-changed:
 	case <-ctx.Done():

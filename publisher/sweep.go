@@ -19,13 +19,12 @@ func (p *Publisher) sweep(ctx context.Context) {
 	sweeper := doctor.NewSweeper(p.rdb, doctor.Options{
 		Namespace: p.ns, By: p.o.Worker, Retention: p.o.Retention, Family: store.AskParents(p.rdb),
 	})
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	tick := time.Tick(sweepEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		p.sweepPortion(ctx, sweeper)
 	}

@@ -100,14 +100,12 @@ func (a *api) awaitJob(ctx context.Context, id string, d time.Duration) (job *jo
 		}
 		last.Status = job.Status
 		leave()
-		look := time.NewTimer(pause)
 		select {
 		case <-ended:
-		case <-look.C:
+		case <-time.After(pause):
 		case <-within.Done():
 			return last, func() {}, nil
 		}
-		look.Stop()
 	}
 }
 
@@ -118,15 +116,12 @@ func (a *api) awaitBatch(ctx context.Context, b ops.Batch, d time.Duration) (ops
 		return b, err
 	}
 	defer stop()
-	over := time.NewTimer(d)
-	defer over.Stop()
+	over := time.After(d)
 	pause := func(ended <-chan struct{}, most time.Duration) bool {
-		look := time.NewTimer(most)
-		defer look.Stop()
 		select {
 		case <-ended:
-		case <-look.C:
-		case <-over.C:
+		case <-time.After(most):
+		case <-over:
 			return false
 		case <-ctx.Done():
 			return false

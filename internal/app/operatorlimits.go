@@ -83,8 +83,7 @@ func (o *operatorLimits) above(cfg *config.Config) *config.Config {
 func (o *operatorLimits) follow(ctx context.Context, cfg *config.Config, files <-chan *config.Config, file *destinationsFile, stop *teardown) <-chan change {
 	out := make(chan change)
 	stop.background(ctx, func(ctx context.Context) {
-		tick := time.NewTicker(operatorLimitsEvery)
-		defer tick.Stop()
+		tick := time.Tick(operatorLimitsEvery)
 		held, problem := o.above(cfg), ""
 		send := func(next *config.Config) error {
 			taken, all := make(chan error, 1), o.above(next)
@@ -112,7 +111,7 @@ func (o *operatorLimits) follow(ctx context.Context, cfg *config.Config, files <
 				if ctx.Err() == nil {
 					file.taken(err)
 				}
-			case <-tick.C:
+			case <-tick:
 				if o.read(ctx); reflect.DeepEqual(held.Destinations, o.above(cfg).Destinations) {
 					continue
 				}

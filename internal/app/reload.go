@@ -122,14 +122,13 @@ func followFile(ctx context.Context, cfg *config.Config, load loadConfig, enviro
 	}
 	out := make(chan *config.Config)
 	stop.background(ctx, func(ctx context.Context) {
-		tick := time.NewTicker(fileEvery)
-		defer tick.Stop()
+		tick := time.Tick(fileEvery)
 		var last []byte // none: it may have changed since cfg was read
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 			}
 			file.mu.Lock()
 			wrong, sent, untaken := file.problem != nil, file.sent, file.untaken

@@ -293,13 +293,12 @@ func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string)
 const forgetRemovedEvery = time.Minute
 
 func forgetRemoved(ctx context.Context, system *ops.System, failed time.Duration, log *slog.Logger) {
-	tick := time.NewTicker(forgetRemovedEvery)
-	defer tick.Stop()
+	tick := time.Tick(forgetRemovedEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		if err := system.ForgetRemoved(ctx, failed); err != nil && ctx.Err() == nil {
 			log.WarnContext(ctx, "a removed destination cannot be forgotten yet", "error", err)
@@ -315,10 +314,8 @@ func returnMemory(ctx context.Context, started <-chan struct{}) {
 	case <-ctx.Done():
 		return
 	}
-	over := time.NewTimer(startTakes)
-	defer over.Stop()
 	select {
-	case <-over.C:
+	case <-time.After(startTakes):
 		debug.FreeOSMemory()
 	case <-ctx.Done():
 	}
@@ -336,10 +333,8 @@ func closeLate(ctx context.Context, client io.Closer, after time.Duration, log *
 		case <-done:
 			return
 		}
-		late := time.NewTimer(after)
-		defer late.Stop()
 		select {
-		case <-late.C:
+		case <-time.After(after):
 			log.Warn("Redis does not answer in time; the worker stops without it")
 			_ = client.Close() // again at its own step, which says what went wrong
 		case <-done:

@@ -115,21 +115,18 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-wake:
 	}
 	// Events of the same time are read together.
-	timer.Reset(min(d, pokedPause))
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(min(d, pokedPause)):
 		return true
 	}
 }

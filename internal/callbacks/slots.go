@@ -46,12 +46,10 @@ func (t *callSlots) acquire(ctx context.Context) (release func(), later time.Dur
 	default:
 	}
 	if t.isQuick(time.Now()) {
-		timer := time.NewTimer(waitForQuick)
-		defer timer.Stop()
 		select {
 		case t.slots <- struct{}{}:
 			return t.start(time.Now()), 0
-		case <-timer.C:
+		case <-time.After(waitForQuick):
 		case <-ctx.Done():
 		}
 	}

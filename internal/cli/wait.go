@@ -64,14 +64,13 @@ const reportEvery = 2 * time.Second
 
 // reportWaits prints why a job waits, each reason once in a row, until ctx ends.
 func reportWaits(ctx context.Context, p *Process, s *session, id string) {
-	tick := time.NewTicker(reportEvery)
-	defer tick.Stop()
+	tick := time.Tick(reportEvery)
 	last := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		if job, err := s.Job(ctx, id); err == nil && job.Waiting != nil && job.Waiting.Reason != last {
 			last = job.Waiting.Reason

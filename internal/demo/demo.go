@@ -79,8 +79,7 @@ of them for %s, then one call tests whether the API accepts again. Slack is noti
 // play prints the progress from time to time, and reports whether all jobs were done before
 // ctx ended.
 func (s *stage) play(ctx context.Context) bool {
-	tick := time.NewTicker(statusEvery)
-	defer tick.Stop()
+	tick := time.Tick(statusEvery)
 	for {
 		select {
 		case <-s.timeline.done:
@@ -91,7 +90,7 @@ func (s *stage) play(ctx context.Context) bool {
 			return false
 		case <-s.timeline.broken:
 			return false
-		case <-tick.C:
+		case <-tick:
 			s.timeline.status(s.api.Stats())
 		}
 	}

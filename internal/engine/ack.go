@@ -234,15 +234,12 @@ func (e *core) repeat(ctx context.Context, f func() error) error {
 		if !errors.Is(err, context.Canceled) {
 			e.health.failed(err)
 		}
-		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			t.Stop()
 			return err
 		case <-e.hard.Done():
-			t.Stop()
 			return err
-		case <-t.C:
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, time.Second)
 	}

@@ -144,10 +144,8 @@ func (e *Engine) waitUntilDue(ctx context.Context) {
 }
 
 func (e *Engine) waitFor(ctx context.Context, pause time.Duration) {
-	t := time.NewTimer(pause)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(pause):
 		if pause == e.pause {
 			e.pause = min(2*e.pause, e.o.PollMax)
 		}

@@ -195,13 +195,12 @@ func poke(c chan<- struct{}) {
 
 // poll polls all queues every PollEvery, and when pollNow says so.
 func (w *queueWatch) poll() {
-	tick := time.NewTicker(w.o.PollEvery)
-	defer tick.Stop()
+	tick := time.Tick(w.o.PollEvery)
 	for {
 		select {
 		case <-w.fetching.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		case <-w.pollNow:
 		}
 		w.pollOnce()
@@ -489,14 +488,12 @@ func (e *queues) hasSlot() bool {
 // Next waits for a job, of any destination, for the next Take; false when there was none for a while
 // or fetching is to stop. The job is in flight then: see Delivery.
 func (w *Worker) Next() bool {
-	t := time.NewTimer(fetchPatience)
-	defer t.Stop()
 	select {
 	case d := <-w.ready:
 		w.taken <- d
 		return true
 	case <-w.fetching.Done():
-	case <-t.C:
+	case <-time.After(fetchPatience):
 	}
 	return false
 }
@@ -738,13 +735,12 @@ func (w *Worker) Bounded(ctx context.Context) (context.Context, context.CancelFu
 func (w *Worker) keepLeases() {
 	lease := w.engines[0].o.Lease
 	every := lease / heartbeats
-	t := time.NewTimer(every)
-	defer t.Stop()
+	pause := every
 	for {
 		select {
 		case <-w.engines[0].hard.Done():
 			return
-		case <-t.C:
+		case <-time.After(pause):
 		}
 		failed := make([]bool, len(w.engines))
 		var wg sync.WaitGroup
@@ -755,10 +751,9 @@ func (w *Worker) keepLeases() {
 			}
 		}
 		wg.Wait()
-		pause := every
+		pause = every
 		if slices.Contains(failed, true) {
 			pause = every / 5
 		}
-		t.Reset(pause)
 	}
 }

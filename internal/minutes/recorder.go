@@ -111,8 +111,7 @@ func (r *Recorder) count(c counter, n int) {
 
 // Run flushes the counts every ten seconds until ctx ends, and once more then.
 func (r *Recorder) Run(ctx context.Context) {
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
+	tick := time.Tick(flushEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,7 +119,7 @@ func (r *Recorder) Run(ctx context.Context) {
 			r.flush(last)
 			cancel()
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		call, cancel := context.WithTimeout(ctx, flushEvery)
 		busy := r.flush(call)

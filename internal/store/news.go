@@ -86,20 +86,17 @@ func (n *News) Wait(ctx context.Context, began time.Time, pause, pace time.Durat
 	if wakes {
 		woken = n.woken
 	}
-	t := time.NewTimer(pause)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-t.C:
+	case <-time.After(pause):
 		return true
 	case <-woken:
 	}
-	t.Reset(time.Until(began.Add(pace)))
 	select {
 	case <-ctx.Done():
 		return false
-	case <-t.C:
+	case <-time.After(time.Until(began.Add(pace))):
 		return true
 	}
 }

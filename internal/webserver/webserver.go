@@ -179,10 +179,9 @@ func (s *Server) shutdown() error {
 		s.cut()
 	}
 	<-s.done
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
+	tick := time.Tick(5 * time.Millisecond)
 	for deadline := time.Now().Add(afterCut); s.requests.Load() > 0 && time.Now().Before(deadline); {
-		<-tick.C
+		<-tick
 	}
 	if left := s.requests.Load(); left > 0 {
 		err = errors.Join(err, fmt.Errorf("%d requests did not end", left))

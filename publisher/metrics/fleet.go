@@ -312,11 +312,9 @@ func (f *fleet) read() (surveys []survey, unserved []store.Unserved, limits []br
 	reading := f.reading
 	f.mu.Unlock()
 	// A client of go-redis may wait for longer than its context lets it.
-	patience := time.NewTimer(f.o.Timeout + f.o.Timeout/10)
-	defer patience.Stop()
 	select {
 	case <-reading:
-	case <-patience.C:
+	case <-time.After(f.o.Timeout + f.o.Timeout/10):
 		return nil, nil, nil, false
 	}
 	f.mu.Lock()
