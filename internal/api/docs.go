@@ -15,67 +15,8 @@ import (
 //go:embed docs.html docs.css
 var docsFiles embed.FS
 
-// reference is the part of an OpenAPI document that the page shows.
-type reference struct {
-	Info struct {
-		Title, Description string
-	}
-	Tags       []struct{ Name, Description string }
-	Paths      map[string]map[string]*refOperation
-	Components struct {
-		Schemas map[string]*refSchema
-	}
-}
-
-type refOperation struct {
-	OperationID          string
-	Summary, Description string
-	Tags                 []string
-	Parameters           []refParam
-	RequestBody          *struct {
-		Required bool
-		Content  map[string]refMedia
-	}
-	Responses map[string]refResponse
-
-	Method, Path string `json:"-"`
-}
-
-type refParam struct {
-	Name, In, Description string
-	Required              bool
-	Schema                *refSchema
-}
-
-type refMedia struct {
-	Schema   *refSchema
-	Example  any
-	Examples map[string]struct{ Value any }
-}
-
-type refResponse struct {
-	Description string
-	Content     map[string]refMedia
-}
-
-type refSchema struct {
-	Ref         string `json:"$ref"`
-	Type        any
-	Description string
-	Format      string
-	Enum        []any
-	Pattern     string
-	Examples    []any
-	Default     any
-	Minimum     *float64
-	Maximum     *float64
-	OneOf       []refSchema
-	Items       *refSchema
-	Properties  map[string]*refSchema
-	Required    []string
-
-	AdditionalProperties any
-}
+// object is an object of the OpenAPI document.
+type object = map[string]any
 
 // word is a piece of text: plain, of code, strong, or a link to a schema.
 type word struct{ Kind, Text string }
@@ -104,45 +45,40 @@ func words(text string) []word {
 
 func paragraphs(text string) []string { return strings.Split(text, "\n\n") }
 
-// kind describes the type of a value, with links to schemas.
-func kind(s *refSchema) []word {
-	if s == nil {
-		return nil
-	}
-	if s.Ref != "" {
-		return []word{{"link", s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]}}
+// kind describes the type of a value by its schema, with links to schemas.
+func kind(s object) []word {
+	if ref, ok := s["$ref"].(string); ok {
+		return []word{{"link", ref[strings.LastIndexByte(ref, '/')+1:]}}
 	}
 	var out []word
-	for i := range s.OneOf {
+	some, _ := s["oneOf"].([]any)
+	for i, one := range some {
 		if i > 0 {
 			out = append(out, word{"", " or "})
 		}
-		out = append(out, kind(&s.OneOf[i])...)
+		out = append(out, kind(one.(object))...)
 	}
-	if out != nil {
+	if out != nil || s == nil {
 		return out
 	}
-	types := names(s.Type)
+	types := names(s["type"])
 	switch {
 	case len(types) == 0:
 		return []word{{"", "any"}}
 	case types[0] == "array":
-		return append([]word{{"", "array of "}}, kind(s.Items)...)
-	case len(s.Enum) > 0:
-		values := make([]string, len(s.Enum))
-		for i, v := range s.Enum {
-			values[i] = fmt.Sprint(v)
-		}
-		return []word{{"", strings.Join(values, ", ")}}
+		items, _ := s["items"].(object)
+		return append([]word{{"", "array of "}}, kind(items)...)
+	case s["enum"] != nil:
+		return []word{{"", strings.Join(names(s["enum"]), ", ")}}
 	}
 	text := strings.Join(types, " or ")
-	if s.Format == "date-time" {
+	if s["format"] == "date-time" {
 		text = strings.Replace(text, "string", "time", 1)
 	}
 	return []word{{"", text}}
 }
 
-// names are the types that a schema allows.
+// names are the types or values that a schema allows.
 func names(of any) []string {
 	switch t := of.(type) {
 	case string:
@@ -172,39 +108,44 @@ func example(v any) string {
 	return string(b)
 }
 
+// group is the operations with one tag.
+type group struct {
+	Tag        any
+	Operations []object
+}
+
 // groups are the operations by their tags, in the document's order, and by path.
-func (r *reference) groups() []refGroup {
-	byTag := map[string][]*refOperation{}
-	for _, path := range slices.Sorted(maps.Keys(r.Paths)) {
-		for _, method := range slices.Sorted(maps.Keys(r.Paths[path])) {
-			op := r.Paths[path][method]
-			op.Method, op.Path = strings.ToUpper(method), path
-			for _, tag := range op.Tags {
+func groups(doc object) (out []group) {
+	byTag := map[any][]object{}
+	paths := doc["paths"].(object)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		methods := paths[path].(object)
+		for _, method := range slices.Sorted(maps.Keys(methods)) {
+			op := methods[method].(object)
+			op["method"], op["path"] = strings.ToUpper(method), path
+			for _, tag := range op["tags"].([]any) {
 				byTag[tag] = append(byTag[tag], op)
 			}
 		}
 	}
-	out := make([]refGroup, 0, len(r.Tags))
-	for _, tag := range r.Tags {
-		out = append(out, refGroup{tag.Name, tag.Description, byTag[tag.Name]})
+	for _, tag := range doc["tags"].([]any) {
+		out = append(out, group{tag, byTag[tag.(object)["name"]]})
 	}
 	return out
 }
 
-type refGroup struct {
-	Name, Description string
-	Operations        []*refOperation
-}
-
 // docsPage is the page that shows a document. It needs no script.
 func docsPage(document []byte) ([]byte, error) {
-	var r reference
-	if err := json.Unmarshal(document, &r); err != nil {
+	var doc object
+	if err := json.Unmarshal(document, &doc); err != nil {
 		return nil, fmt.Errorf("api: read the OpenAPI document: %w", err)
 	}
 	page, err := template.New("docs.html").Funcs(template.FuncMap{
 		"words": words, "paragraphs": paragraphs, "kind": kind, "example": example,
-		"required": func(s *refSchema, name string) bool { return slices.Contains(s.Required, name) },
+		"required": func(s object, name string) bool {
+			all, _ := s["required"].([]any)
+			return slices.Contains(all, any(name))
+		},
 		"first": func(of []any) string {
 			if len(of) == 0 {
 				return ""
@@ -217,8 +158,7 @@ func docsPage(document []byte) ([]byte, error) {
 		return nil, fmt.Errorf("api: read the page's template: %w", err)
 	}
 	var out bytes.Buffer
-	err = page.Execute(&out, map[string]any{"Doc": &r, "Groups": r.groups()})
-	if err != nil {
+	if err = page.Execute(&out, object{"doc": doc, "groups": groups(doc)}); err != nil {
 		return nil, fmt.Errorf("api: write the page: %w", err)
 	}
 	return out.Bytes(), nil
