@@ -29,6 +29,8 @@ type Message struct {
 	Retention int64 // seconds
 }
 
+var errTruncated = errors.New("truncated")
+
 // MaxRetry is asynq's retry limit of every job: the policy is ours, and asynq
 // archives a task whose limit is reached before it asks whether the error was
 // a failure at all.
@@ -104,23 +106,15 @@ func appendVarint(b []byte, num protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(b, uint64(v)) //nolint:gosec // protobuf encodes negatives as two's complement
 }
 
-var errTruncated = errors.New("truncated")
-
 // DecodeMessage decodes a message encoded by asynq or AppendTo. It skips fields that Tidegate
 // does not use.
 func DecodeMessage(b []byte) (*Message, error) {
 	m := &Message{}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return nil, fmt.Errorf("store: decode task message: %w", protowire.ParseError(n))
-		}
-		b = b[n:]
-		var err error
-		if n, err = m.consume(num, typ, b); err != nil {
-			return nil, fmt.Errorf("store: decode task message field %d: %w", num, err)
-		}
-		b = b[n:]
+	switch num, err := walk(b, m.set); {
+	case err != nil && num == 0:
+		return nil, fmt.Errorf("store: decode task message: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("store: decode task message field %d: %w", num, err)
 	}
 	if m.ID == "" || m.Queue == "" {
 		return nil, errors.New("store: decode task message: id or queue missing")
@@ -128,30 +122,8 @@ func DecodeMessage(b []byte) (*Message, error) {
 	return m, nil
 }
 
-func (m *Message) consume(num protowire.Number, typ protowire.Type, b []byte) (int, error) {
-	switch {
-	case typ == protowire.BytesType:
-		v, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return 0, protowire.ParseError(n)
-		}
-		return n, m.setBytes(num, v)
-	case typ == protowire.VarintType:
-		v, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			return 0, protowire.ParseError(n)
-		}
-		m.setVarint(num, int64(v)) //nolint:gosec // two's complement, as encoded
-		return n, nil
-	}
-	n := protowire.ConsumeFieldValue(num, typ, b)
-	if n < 0 {
-		return 0, protowire.ParseError(n)
-	}
-	return n, nil
-}
-
-func (m *Message) setBytes(num protowire.Number, v []byte) error {
+// set sets the field of a number to a value of bytes or to a varint.
+func (m *Message) set(num protowire.Number, v []byte, n int64) error {
 	switch num {
 	case numType:
 		m.Type = string(v)
@@ -163,52 +135,31 @@ func (m *Message) setBytes(num protowire.Number, v []byte) error {
 		m.Queue = string(v)
 	case numErrorMsg:
 		m.ErrorMsg = string(v)
-	case numHeaders:
-		return m.setHeader(v)
-	}
-	return nil
-}
-
-func (m *Message) setVarint(num protowire.Number, v int64) {
-	switch num {
 	case numRetry:
-		m.Retry = int32(v) //nolint:gosec // an int32 on the wire
+		m.Retry = int32(n) //nolint:gosec // an int32 on the wire
 	case numRetried:
-		m.Retried = int32(v) //nolint:gosec // an int32 on the wire
+		m.Retried = int32(n) //nolint:gosec // an int32 on the wire
 	case numTimeout:
-		m.Timeout = v
+		m.Timeout = n
 	case numRetention:
-		m.Retention = v
+		m.Retention = n
+	case numHeaders:
+		var header [3]string // by number: 1 is the name, 2 the value
+		_, err := walk(v, func(num protowire.Number, v []byte, _ int64) error {
+			if v == nil {
+				return errTruncated
+			}
+			if int(num) < len(header) {
+				header[num] = string(v)
+			}
+			return nil
+		})
+		if m.Headers == nil {
+			m.Headers = make(map[string]string, 4)
+		}
+		m.Headers[header[1]] = header[2]
+		return err
 	}
-}
-
-func (m *Message) setHeader(b []byte) error {
-	var key, value string
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if typ != protowire.BytesType {
-			return errTruncated
-		}
-		v, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		switch num {
-		case 1:
-			key = string(v)
-		case 2:
-			value = string(v)
-		}
-		b = b[n:]
-	}
-	if m.Headers == nil {
-		m.Headers = make(map[string]string, 4)
-	}
-	m.Headers[key] = value
 	return nil
 }
 
@@ -239,12 +190,12 @@ var (
 // CheckMessage returns what would keep asynq from decoding a task message, or nil. asynq
 // leaves such a task where it is, and does not check the others of its queue.
 func CheckMessage(msg string) error {
-	num, err := checkFields([]byte(msg), func(num protowire.Number, v []byte) error {
+	num, err := walk([]byte(msg), func(num protowire.Number, v []byte, _ int64) error {
 		switch num {
 		case numType, numID, numQueue, numErrorMsg, numUniqueKey, numGroupKey:
 			return checkText(v)
 		case numHeaders:
-			_, err := checkFields(v, checkHeader)
+			_, err := walk(v, checkHeader)
 			return err
 		}
 		return nil
@@ -259,7 +210,7 @@ func CheckMessage(msg string) error {
 }
 
 // checkHeader checks the name or the value of a header.
-func checkHeader(num protowire.Number, v []byte) error {
+func checkHeader(num protowire.Number, v []byte, _ int64) error {
 	if num == 1 || num == 2 {
 		return checkText(v)
 	}
@@ -273,9 +224,9 @@ func checkText(v []byte) error {
 	return nil
 }
 
-// checkFields walks the fields of b and checks those of bytes. It returns the number of the
-// wrong field, 0 if that cannot be read.
-func checkFields(b []byte, check func(num protowire.Number, v []byte) error) (protowire.Number, error) {
+// walk calls f for each field of b that is bytes, or a varint. It returns the number of the wrong field, 0 if that
+// cannot be read.
+func walk(b []byte, f func(num protowire.Number, v []byte, n int64) error) (protowire.Number, error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -288,11 +239,17 @@ func checkFields(b []byte, check func(num protowire.Number, v []byte) error) (pr
 		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
 			return num, protowire.ParseError(n)
 		}
-		if typ == protowire.BytesType {
+		var err error
+		switch typ {
+		case protowire.BytesType:
 			v, _ := protowire.ConsumeBytes(b)
-			if err := check(num, v); err != nil {
-				return num, err
-			}
+			err = f(num, v, 0)
+		case protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(b)
+			err = f(num, nil, int64(v)) //nolint:gosec // two's complement, as encoded
+		}
+		if err != nil {
+			return num, err
 		}
 		b = b[n:]
 	}
