@@ -95,12 +95,8 @@ func (n Namespace) IncidentsAll(ctx context.Context, rdb redis.UniversalClient, 
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	cmds := make([]*redis.StringSliceCmd, len(statuses))
-	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
-		for i, s := range statuses {
-			cmds[i] = pipe.LRange(ctx, n.placeOf(s.Name, "").incidents, 0, -1)
-		}
-		return nil
+	cmds, _ := redispipe.Each(ctx, rdb, statuses, func(pipe redis.Pipeliner, s Status) *redis.StringSliceCmd { // each command has its own error
+		return pipe.LRange(ctx, n.placeOf(s.Name, "").incidents, 0, -1)
 	})
 	out := make([][]Incident, len(statuses))
 	for i, s := range statuses {

@@ -265,12 +265,8 @@ func (l *link) readStamps(ctx context.Context, cores []*core) []stamp {
 		}
 		// The server is one of a Cluster (CROSSSLOT), or its user lacks the right.
 	}
-	found := make([]*redis.StringCmd, len(cores))
-	_, _ = redispipe.Run(ctx, l.of.rdb, func(pipe redis.Pipeliner) error { // each command has its error
-		for i, key := range keys {
-			found[i] = pipe.Get(ctx, key)
-		}
-		return nil
+	found, _ := redispipe.Each(ctx, l.of.rdb, keys, func(pipe redis.Pipeliner, key string) *redis.StringCmd { // each command has its error
+		return pipe.Get(ctx, key)
 	})
 	for i := range stamps {
 		if stamps[i].value, stamps[i].err = found[i].Result(); errors.Is(stamps[i].err, redis.Nil) {

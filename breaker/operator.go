@@ -272,12 +272,8 @@ func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClien
 		}
 		return last, errs
 	}
-	cmds := make([]*redis.StringCmd, len(destinations))
-	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
-		for i, d := range destinations {
-			cmds[i] = pipe.HGet(ctx, n.placeOf(d, "").keys[1], ":transition")
-		}
-		return nil
+	cmds, _ := redispipe.Each(ctx, rdb, destinations, func(pipe redis.Pipeliner, d string) *redis.StringCmd { // each command has its own error
+		return pipe.HGet(ctx, n.placeOf(d, "").keys[1], ":transition")
 	})
 	for i, cmd := range cmds {
 		newest, err := cmd.Uint64()

@@ -189,17 +189,14 @@ type scriptCall struct {
 // runAll runs scripts in one round trip, in a second one if Redis does not know them yet. Each
 // command has its own error.
 func runAll(ctx context.Context, rdb redis.UniversalClient, calls []scriptCall) []*redis.Cmd {
-	out := make([]*redis.Cmd, len(calls))
-	run := func() (unknown bool) {
-		_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
-			for i, c := range calls {
-				out[i] = c.script.EvalSha(ctx, pipe, c.place.keys, c.place.args(caller{}, c.own)...)
-			}
-			return nil
+	run := func() []*redis.Cmd {
+		cmds, _ := redispipe.Each(ctx, rdb, calls, func(pipe redis.Pipeliner, c scriptCall) *redis.Cmd {
+			return c.script.EvalSha(ctx, pipe, c.place.keys, c.place.args(caller{}, c.own)...)
 		})
-		return slices.ContainsFunc(out, func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") })
+		return cmds
 	}
-	if run() {
+	out := run()
+	if slices.ContainsFunc(out, func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }) {
 		loaded := map[*script]bool{}
 		for _, c := range calls {
 			if !loaded[c.script] {
@@ -207,7 +204,7 @@ func runAll(ctx context.Context, rdb redis.UniversalClient, calls []scriptCall) 
 				loaded[c.script] = true
 			}
 		}
-		run()
+		return run()
 	}
 	return out
 }

@@ -89,13 +89,10 @@ func (c *Client) queuesOfBatch(ctx context.Context, name string) (out []string, 
 	if err != nil {
 		return nil, 0, err
 	}
-	cmds := make([]*redis.IntCmd, len(queues))
-	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-		for i, q := range queues {
-			cmds[i] = pipe.ZCard(ctx, store.BatchKey(q, name))
-		}
-		return nil
-	}); err != nil {
+	cmds, err := redispipe.Each(ctx, c.rdb, queues, func(pipe redis.Pipeliner, q string) *redis.IntCmd {
+		return pipe.ZCard(ctx, store.BatchKey(q, name))
+	})
+	if err != nil {
 		return nil, 0, fmt.Errorf("look for its jobs: %w", err)
 	}
 	for i, q := range queues {

@@ -62,13 +62,10 @@ func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, e
 	if !ValidDestination(destination) {
 		return 0, &UnknownDestinationError{Name: destination, Known: c.known.list()}
 	}
-	var counts []*redis.IntCmd
-	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-		for _, q := range c.ns.Queues(destination) {
-			counts = append(counts, pipe.ZCard(ctx, store.HeldJobsKey(q, key)))
-		}
-		return nil
-	}); err != nil {
+	counts, err := redispipe.Each(ctx, c.rdb, c.ns.Queues(destination), func(pipe redis.Pipeliner, q string) *redis.IntCmd {
+		return pipe.ZCard(ctx, store.HeldJobsKey(q, key))
+	})
+	if err != nil {
 		return 0, fmt.Errorf("jobs: held jobs: %w", err)
 	}
 	n := 0

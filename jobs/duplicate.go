@@ -105,13 +105,10 @@ type duplicate struct {
 func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results []Result) error {
 	const perRequest = 500
 	for chunk := range slices.Chunk(ds, perRequest) {
-		cmds := make([]*redis.MapStringStringCmd, len(chunk))
-		if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-			for i, d := range chunk {
-				cmds[i] = pipe.HGetAll(ctx, store.TaskKey(d.queue, d.p.job.ID))
-			}
-			return nil
-		}); err != nil {
+		cmds, err := redispipe.Each(ctx, c.rdb, chunk, func(pipe redis.Pipeliner, d duplicate) *redis.MapStringStringCmd {
+			return pipe.HGetAll(ctx, store.TaskKey(d.queue, d.p.job.ID))
+		})
+		if err != nil {
 			return err
 		}
 		for i, d := range chunk {

@@ -175,13 +175,10 @@ func (r *eventReader) read(ctx context.Context, queues []string) (events []store
 	if len(queues) == 0 {
 		return nil, false, nil
 	}
-	found := make([]*redis.XMessageSliceCmd, len(queues))
-	if _, err := redispipe.Run(ctx, r.c.rdb, func(pipe redis.Pipeliner) error {
-		for i, q := range queues {
-			found[i] = store.QueueRead(ctx, pipe, q, r.last[q], eventsAtOnce)
-		}
-		return nil
-	}); err != nil {
+	found, err := redispipe.Each(ctx, r.c.rdb, queues, func(pipe redis.Pipeliner, q string) *redis.XMessageSliceCmd {
+		return store.QueueRead(ctx, pipe, q, r.last[q], eventsAtOnce)
+	})
+	if err != nil {
 		return nil, false, err
 	}
 	for i, q := range queues {

@@ -83,14 +83,11 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	if len(held) == 0 {
 		return nil
 	}
-	scores := make([]*redis.FloatCmd, len(held))
-	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-		for i, j := range held {
-			key := strings.TrimPrefix(store.Reason(j.ReasonCode).About(), j.Destination+"/")
-			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(c.ns.Queue(j.Destination, store.Priority(j.Priority))), key)
-		}
-		return nil
-	}); err != nil && !errors.Is(err, redis.Nil) {
+	scores, err := redispipe.Each(ctx, c.rdb, held, func(pipe redis.Pipeliner, j *Job) *redis.FloatCmd {
+		key := strings.TrimPrefix(store.Reason(j.ReasonCode).About(), j.Destination+"/")
+		return pipe.ZScore(ctx, store.HeldIndexKey(c.ns.Queue(j.Destination, store.Priority(j.Priority))), key)
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("read until when jobs are held: %w", err)
 	}
 	now := c.now()

@@ -89,13 +89,10 @@ func (c *Callbacks) specs(ctx context.Context, destination string, priority stor
 
 // records reads the finished jobs; nil where one is deleted or cannot be read.
 func (c *Callbacks) records(ctx context.Context, list []store.Event) ([]*jobs.Job, error) {
-	cmds := make([]*redis.SliceCmd, len(list))
-	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-		for i, e := range list {
-			cmds[i] = pipe.HMGet(ctx, store.TaskKey(e.Queue, e.ID), recordFields...)
-		}
-		return nil
-	}); err != nil {
+	cmds, err := redispipe.Each(ctx, c.rdb, list, func(pipe redis.Pipeliner, e store.Event) *redis.SliceCmd {
+		return pipe.HMGet(ctx, store.TaskKey(e.Queue, e.ID), recordFields...)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("callbacks: read records: %w", err)
 	}
 	out := make([]*jobs.Job, len(list))

@@ -63,13 +63,10 @@ func indexesOf(queue string) []index {
 func (p *pass) indexes(queue string) step {
 	return func(ctx context.Context) error {
 		all := indexesOf(queue)
-		exist := make([]*redis.IntCmd, len(all))
-		if _, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
-			for i, one := range all {
-				exist[i] = pipe.Exists(ctx, one.key)
-			}
-			return nil
-		}); err != nil {
+		exist, err := redispipe.Each(ctx, p.rdb, all, func(pipe redis.Pipeliner, one index) *redis.IntCmd {
+			return pipe.Exists(ctx, one.key)
+		})
+		if err != nil {
 			return fmt.Errorf("look for indexes of %s: %w", queue, err)
 		}
 		var some []index

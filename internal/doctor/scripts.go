@@ -47,12 +47,8 @@ func (p *pass) runAll(ctx context.Context, calls []call) ([][]any, error) {
 	if len(calls) == 0 {
 		return nil, nil
 	}
-	cmds := make([]*redis.Cmd, len(calls))
-	_, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
-		for i, c := range calls {
-			cmds[i] = c.script.EvalSha(ctx, pipe, []string{store.PendingKey(c.queue)}, p.all(c)...)
-		}
-		return nil
+	cmds, err := redispipe.Each(ctx, p.rdb, calls, func(pipe redis.Pipeliner, c call) *redis.Cmd {
+		return c.script.EvalSha(ctx, pipe, []string{store.PendingKey(c.queue)}, p.all(c)...)
 	})
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return nil, err

@@ -178,12 +178,8 @@ func (w *poller) jobEvents(ctx context.Context, queues []string, problems proble
 				continue
 			}
 		}
-		found := make([]*redis.XMessageSliceCmd, len(part))
-		_, _ = redispipe.Run(ctx, w.rdb, func(pipe redis.Pipeliner) error { // each command has its own error
-			for i, q := range part {
-				found[i] = store.QueueRead(ctx, pipe, q, w.last[q], jobEventsAtOnce)
-			}
-			return nil
+		found, _ := redispipe.Each(ctx, w.rdb, part, func(pipe redis.Pipeliner, q string) *redis.XMessageSliceCmd { // each command has its own error
+			return store.QueueRead(ctx, pipe, q, w.last[q], jobEventsAtOnce)
 		})
 		for i, q := range part {
 			take(q, found[i].Val())
@@ -255,12 +251,8 @@ func (w *poller) readPauses(ctx context.Context, names []string) (paused []bool,
 			return paused, errs
 		}
 	}
-	cmds := make([]*redis.IntCmd, len(names))
-	_, _ = redispipe.Run(ctx, w.rdb, func(pipe redis.Pipeliner) error { // each command has its own error
-		for i, name := range names {
-			cmds[i] = pipe.Exists(ctx, key(name))
-		}
-		return nil
+	cmds, _ := redispipe.Each(ctx, w.rdb, names, func(pipe redis.Pipeliner, name string) *redis.IntCmd { // each command has its own error
+		return pipe.Exists(ctx, key(name))
 	})
 	for i, cmd := range cmds {
 		paused[i], errs[i] = cmd.Val() > 0, cmd.Err()

@@ -35,3 +35,15 @@ func Run(ctx context.Context, client Client, queue func(redis.Pipeliner) error) 
 	}
 	return cmds, err //nolint:wrapcheck // likewise
 }
+
+// Each is [Run] of one command for each item, which it returns in their order.
+func Each[T any, C redis.Cmder](ctx context.Context, client Client, items []T, queue func(redis.Pipeliner, T) C) ([]C, error) {
+	cmds := make([]C, len(items))
+	_, err := Run(ctx, client, func(pipe redis.Pipeliner) error {
+		for i, item := range items {
+			cmds[i] = queue(pipe, item)
+		}
+		return nil
+	})
+	return cmds, err
+}

@@ -53,12 +53,8 @@ type JobState struct {
 
 // ReadStates reads the states of jobs of one queue.
 func ReadStates(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) ([]JobState, error) {
-	cmds := make([]*redis.SliceCmd, len(ids))
-	_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
-		for i, id := range ids {
-			cmds[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldState, FieldAction, FieldExpiresAt, FieldTombstone)
-		}
-		return nil
+	cmds, err := redispipe.Each(ctx, rdb, ids, func(pipe redis.Pipeliner, id string) *redis.SliceCmd {
+		return pipe.HMGet(ctx, TaskKey(queue, id), FieldState, FieldAction, FieldExpiresAt, FieldTombstone)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read states in %s: %w", queue, err)

@@ -36,16 +36,12 @@ func existing(ctx context.Context, rdb redis.UniversalClient, queues []string, k
 		size = 1 // one command cannot name keys of several slots
 	}
 	for parts := divide(all, size); len(parts) > 0; {
-		cmds := make([]*redis.IntCmd, len(parts))
-		_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
-			for i, s := range parts {
-				var keys []string
-				for _, q := range queues[s.from:s.to] {
-					keys = append(keys, keysOf(q)...)
-				}
-				cmds[i] = pipe.Exists(ctx, keys...)
+		cmds, _ := redispipe.Each(ctx, rdb, parts, func(pipe redis.Pipeliner, s span) *redis.IntCmd { // each command has its own error
+			var keys []string
+			for _, q := range queues[s.from:s.to] {
+				keys = append(keys, keysOf(q)...)
 			}
-			return nil
+			return pipe.Exists(ctx, keys...)
 		})
 		var next []span
 		for i, s := range parts {

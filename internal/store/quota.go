@@ -78,14 +78,11 @@ func (n Namespace) checkBacklog(ctx context.Context, rdb redis.UniversalClient, 
 	if len(oldest) == 0 {
 		return nil, nil
 	}
-	states := make([]*redis.SliceCmd, len(oldest))
-	if _, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
-		for i, z := range oldest {
-			ref, _ := parseRef(z.Member.(string)) //nolint:forcetypeassert // Redis has texts only
-			states[i] = pipe.HMGet(ctx, TaskKey(ref.Queue, ref.ID), FieldState)
-		}
-		return nil
-	}); err != nil {
+	states, err := redispipe.Each(ctx, rdb, oldest, func(pipe redis.Pipeliner, z redis.Z) *redis.SliceCmd {
+		ref, _ := parseRef(z.Member.(string)) //nolint:forcetypeassert // Redis has texts only
+		return pipe.HMGet(ctx, TaskKey(ref.Queue, ref.ID), FieldState)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read the backlog of %s: %w", name, err)
 	}
 	for i, z := range oldest {

@@ -46,13 +46,10 @@ func appendKeys(ctx context.Context, rdb redis.UniversalClient, queue string, ke
 		return 0, err //nolint:wrapcheck // redis.Nil is none
 	}
 	slices.Reverse(ids)
-	records := make([]*redis.SliceCmd, len(ids))
-	if _, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
-		for i, id := range ids {
-			records[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldMsg, FieldKey)
-		}
-		return nil
-	}); err != nil {
+	records, err := redispipe.Each(ctx, rdb, ids, func(pipe redis.Pipeliner, id string) *redis.SliceCmd {
+		return pipe.HMGet(ctx, TaskKey(queue, id), FieldMsg, FieldKey)
+	})
+	if err != nil {
 		return 0, fmt.Errorf("read the next jobs of %s: %w", queue, err)
 	}
 	for i, id := range ids {
