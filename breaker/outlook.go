@@ -21,8 +21,10 @@ type Outlook struct {
 	Now time.Time
 	// Slots are how many calls each live instance makes at once.
 	Slots []int
-	// Ends are when the last openings because of a limit of the API ended, or end, the latest first.
-	Ends []time.Time
+	// Ends are when the last openings because of a limit of the API ended, or end, the latest first; Oldest is the last of
+	// them.
+	Ends   []time.Time
+	Oldest Event
 }
 
 // pastEnds bounds the transitions that are read for Ends.
@@ -70,12 +72,12 @@ func (n Namespace) Outlook(ctx context.Context, rdb redis.UniversalClient, desti
 			o.Slots = append(o.Slots, calls)
 		}
 	}
-	o.Ends = endsOf(history.Val())
+	o.Ends, o.Oldest = endsOf(history.Val())
 	return o, nil
 }
 
 // endsOf reads the last end of each incident because of a limit from transitions, the newest first.
-func endsOf(history []string) (ends []time.Time) {
+func endsOf(history []string) (ends []time.Time, oldest Event) {
 	seen := map[string]bool{}
 	for _, entry := range history {
 		var t transition
@@ -86,9 +88,9 @@ func endsOf(history []string) (ends []time.Time) {
 		case CauseOutage, CauseCredentials, CauseManual:
 		default:
 			if t.OpenUntil > 0 {
-				ends = append(ends, instant(t.OpenUntil))
+				ends, oldest = append(ends, instant(t.OpenUntil)), t.event()
 			}
 		}
 	}
-	return ends
+	return ends, oldest
 }

@@ -81,9 +81,7 @@ type Snapshot struct {
 	Ramp float64
 	// Took is the mean time of a call; 0 if none is known.
 	Took time.Duration
-	// Errors are those of earlier forecasts, of which Inside lay in their range.
-	Errors Errors
-	Inside int
+	Accuracy
 }
 
 // Forecast says when jobs start, if no further ones are enqueued.

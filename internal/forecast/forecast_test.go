@@ -108,6 +108,7 @@ func TestReport(t *testing.T) {
 	for i := range 100 { // from 5 % early to 5 % late
 		s.Errors = append(s.Errors, float64(i-50)/1000)
 	}
+	s.Starts = 20
 	e := Run(s).Report("shop").EmptyAt
 	if early, late := e.At.Sub(*e.From), e.To.Sub(*e.At); early < 2*time.Minute || early > 3*time.Minute || late < 2*time.Minute || late > 3*time.Minute {
 		t.Errorf("with errors of 4.5 %%, from %v before to %v after", early, late)

@@ -20,17 +20,23 @@ type ETA struct {
 // None is the ETA of a job for which there is none.
 func None(because string) ETA { return ETA{Because: because} }
 
-// Errors are those of earlier forecasts: (real − forecast) / (forecast wait + 1 s), sorted.
-type Errors []float64
+// Accuracy is how good earlier forecasts of a destination were.
+type Accuracy struct {
+	// Errors are those of forecasts of Starts jobs, (real − forecast) / (forecast wait + 1 s), sorted. Inside of them lay in
+	// their range.
+	Errors         []float64
+	Inside, Starts int
+}
 
 const (
-	fewErrors = 19 // of fewer none shows what 5 % of jobs exceed
+	fewStarts = 19 // of fewer none shows what 5 % of jobs exceed
 	slack     = time.Second
 )
 
-// bounds are the errors between which 90 % lie: of few, those of a wide range.
-func (e Errors) bounds() (low, high float64) {
-	if len(e) < fewErrors {
+// bounds are the errors between which 90 % lie: of few jobs, those of a wide range.
+func (a *Accuracy) bounds() (low, high float64) {
+	e := a.Errors
+	if !a.Known() {
 		low, high = -0.5, 1
 		if len(e) > 0 {
 			low, high = min(low, e[0]), max(high, e[len(e)-1])
@@ -40,6 +46,28 @@ func (e Errors) bounds() (low, high float64) {
 	// As split conformal prediction has it: the quantile of one more than there are.
 	k := int(math.Ceil(0.95 * float64(len(e)+1)))
 	return max(e[len(e)-min(k, len(e))], -1), e[min(k, len(e))-1]
+}
+
+// Known reports whether enough jobs have shown how good forecasts are.
+func (a *Accuracy) Known() bool { return a.Starts >= fewStarts && len(a.Errors) > 0 }
+
+// Share is the part of the starts that lay in their range, 0 to 1.
+func (a *Accuracy) Share() float64 { return float64(a.Inside) / float64(len(a.Errors)) }
+
+// Median is the median of the sizes of errors, as a part of the wait.
+func (a *Accuracy) Median() float64 {
+	off := make([]float64, len(a.Errors))
+	for i, e := range a.Errors {
+		off[i] = math.Abs(e)
+	}
+	slices.Sort(off)
+	return off[len(off)/2]
+}
+
+// Width is that of a range, as a part of the wait.
+func (a *Accuracy) Width() float64 {
+	low, high := a.bounds()
+	return high - low
 }
 
 // ETA is that of a job whose start is forecast for an instant, and which does not start before another.
@@ -62,7 +90,7 @@ func (f *Forecast) ETA(start, notBefore time.Time) ETA {
 		sure = notBefore
 	}
 	wait := start.Sub(sure) + slack
-	low, high := f.Errors.bounds()
+	low, high := f.bounds()
 	from, to := start.Add(time.Duration(low*float64(wait))), start.Add(time.Duration(high*float64(wait)))
 	if from.Before(sure) {
 		from = sure
@@ -219,6 +247,9 @@ func (f *Forecast) oneMore() string {
 	more.Slots += more.PerWorker
 	with := Run(more)
 	before, saved := f.Done.Sub(f.At), f.Done.Sub(with.Done)
+	if f.Binding == f.Because {
+		return "nothing: " + f.Because
+	}
 	if saved < before/50 || saved < time.Second {
 		return "nothing: " + f.Binding + " would still hold the jobs"
 	}
@@ -226,18 +257,13 @@ func (f *Forecast) oneMore() string {
 }
 
 func (f *Forecast) accuracy() string {
-	if len(f.Errors) < fewErrors {
+	if !f.Known() {
 		return "few jobs have shown how good forecasts are here, so ranges are wide"
 	}
-	low, high := f.Errors.bounds()
+	low, high := f.bounds()
 	percent := func(part float64) string { return strconv.Itoa(int(math.Round(100*math.Abs(part)))) + " %" }
-	off := make([]float64, len(f.Errors))
-	for i, e := range f.Errors {
-		off[i] = math.Abs(e)
-	}
-	slices.Sort(off)
 	return fmt.Sprintf("by %d starts: from %s of the wait early to %s late; median error %s, %s in their range",
-		len(f.Errors), percent(low), percent(high), percent(off[len(off)/2]), percent(float64(f.Inside)/float64(len(f.Errors))))
+		f.Starts, percent(low), percent(high), percent(f.Median()), percent(f.Share()))
 }
 
 // points adds the backlog over time.

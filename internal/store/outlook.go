@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 var outlookScript = script("outlook")
@@ -32,10 +35,52 @@ type Outlook struct {
 	Expiring []ExpiringJob
 	// Costs are the headers of some pending jobs.
 	Headers []map[string]string
-	// Errors are how often forecasts had each error, by its index; Inside of them lay in their range.
-	Errors map[int]int
-	Inside int
+	ForecastErrors
+
 	Wanted []Wanted
+	// Completed is how many jobs completed from each of the given instants until the next, and since the last.
+	Completed []int
+}
+
+// ForecastErrors are the errors of forecasts of the latest Starts jobs that started; Inside of them lay in their range.
+type ForecastErrors struct {
+	Errors         []float64
+	Inside, Starts int
+}
+
+func forecastErrors(starts []string) (e ForecastErrors) {
+	e.Starts = len(starts)
+	for word := range strings.FieldsSeq(strings.Join(starts, " ")) {
+		index, inside, _ := strings.Cut(word, ":")
+		if i, err := strconv.Atoi(index); err == nil {
+			e.Errors = append(e.Errors, forecastError(i))
+		}
+		if inside == "1" {
+			e.Inside++
+		}
+	}
+	return e
+}
+
+// ForecastErrorsOf reads those of destinations, one for each of their queues, in one round trip. Errors: Redis's.
+func (n Namespace) ForecastErrorsOf(ctx context.Context, rdb redis.UniversalClient, destinations []string) ([][]ForecastErrors, error) {
+	out, cmds := make([][]ForecastErrors, len(destinations)), make([][]*redis.StringSliceCmd, len(destinations))
+	if _, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
+		for i, d := range destinations {
+			for _, queue := range n.Queues(d) {
+				cmds[i] = append(cmds[i], pipe.LRange(ctx, ours(queue, "forecasts"), 0, -1))
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the errors of forecasts: %w", err)
+	}
+	for i, of := range cmds {
+		for _, cmd := range of {
+			out[i] = append(out[i], forecastErrors(cmd.Val()))
+		}
+	}
+	return out, nil
 }
 
 // Wanted is a job that gets a forecast, to compare its start with.
@@ -49,7 +94,7 @@ type Wanted struct {
 
 var foretellScript = script("foretell")
 
-// Foretell writes forecasts into the records of jobs, as of an instant. Errors: Redis's.
+// Foretell adds forecasts to the records of jobs, as of an instant. Errors: Redis's.
 func Foretell(ctx context.Context, rdb redis.UniversalClient, queue string, now time.Time, jobs []Wanted) error {
 	args := []any{queue}
 	for _, j := range jobs {
@@ -75,10 +120,15 @@ type ExpiringJob struct {
 	State     string
 }
 
-// Outlooks looks at queues, in one round trip, with one command for each. Errors: Redis's.
-func Outlooks(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Outlook, error) {
+// Outlooks looks at queues, in one round trip, with one command for each; since are the instants of Outlook.Completed,
+// the first one first. Errors: Redis's.
+func Outlooks(ctx context.Context, rdb redis.UniversalClient, queues []string, since []time.Time) ([]Outlook, error) {
 	eval := func(ctx context.Context, c redis.Scripter, f evaluation, i int) *redis.Cmd {
-		return f(outlookScript, ctx, c, []string{PendingKey(queues[i])}, queues[i], outlookSamples)
+		args := []any{queues[i], outlookSamples}
+		for _, t := range since {
+			args = append(args, t.Unix())
+		}
+		return f(outlookScript, ctx, c, []string{PendingKey(queues[i])}, args...)
 	}
 	cmds := evalAll(ctx, rdb, len(queues),
 		func(c redis.Scripter, i int) *redis.Cmd { return eval(ctx, c, (*Script).EvalSha, i) },
@@ -100,7 +150,7 @@ func Outlooks(ctx context.Context, rdb redis.UniversalClient, queues []string) (
 func outlookOf(v *values) Outlook {
 	o := Outlook{
 		At: v.instant(), Pending: v.integer(), Active: v.integer(), InTurns: v.integer(), Keys: v.integer(),
-		HeldByKey: v.integer(), Waiting: v.integer(), Errors: map[int]int{},
+		HeldByKey: v.integer(), Waiting: v.integer(),
 	}
 	if text := v.text(); text != "" {
 		pause := ParsePause(text)
@@ -127,16 +177,16 @@ func outlookOf(v *values) Outlook {
 			o.Headers = append(o.Headers, m.Headers)
 		}
 	}
-	for counts := v.list(); len(counts.left) > 0; {
-		name, n := counts.text(), counts.integer()
-		if i, err := strconv.Atoi(name); err == nil {
-			o.Errors[i] = n
-		} else if name == "inside" {
-			o.Inside = n
-		}
+	var starts []string
+	for errors := v.list(); len(errors.left) > 0; {
+		starts = append(starts, errors.text())
 	}
+	o.ForecastErrors = forecastErrors(starts)
 	for wanted := v.list(); len(wanted.left) > 0; {
 		o.Wanted = append(o.Wanted, Wanted{ID: wanted.text(), Place: wanted.integer(), InTurn: wanted.integer() == 1})
+	}
+	for counts := v.list(); len(counts.left) > 0; {
+		o.Completed = append(o.Completed, counts.integer())
 	}
 	return o
 }
@@ -228,9 +278,8 @@ func (n Namespace) Recently(ctx context.Context, rdb redis.UniversalClient, dest
 	return r, nil
 }
 
-// ForecastError is the error of an index, of which outlook.lua's errors have each: steps of 15 %, the first one of
-// 0.3 % of the wait.
-func ForecastError(index int) float64 {
+// forecastError is the error of an index: steps of 15 %, the first one of 0.3 % of the wait.
+func forecastError(index int) float64 {
 	size := 0.02 * (math.Pow(1.15, math.Abs(float64(index))) - 1)
 	return math.Copysign(size, float64(index))
 }

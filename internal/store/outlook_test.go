@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func TestForecastErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		o, err := Outlooks(ctx, rdb, []string{queue})
+		o, err := Outlooks(ctx, rdb, []string{queue}, nil)
 		if err != nil || len(o[0].Wanted) != 1 || o[0].Wanted[0] != (Wanted{ID: sampled, Place: 2}) || o[0].Pending != 3 {
 			t.Fatalf("%+v, %v", o, err)
 		}
@@ -42,11 +43,11 @@ func TestForecastErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		o, err = Outlooks(ctx, rdb, []string{queue})
+		o, err = Outlooks(ctx, rdb, []string{queue}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o[0].Inside != 1 || len(o[0].Errors) != 2 || o[0].Errors[28] != 1 || o[0].Errors[-23] != 1 {
+		if o[0].Starts != 2 || o[0].Inside != 1 || !slices.Equal(o[0].Errors, []float64{forecastError(-23), forecastError(28)}) {
 			t.Errorf("errors %v, %d inside, %d wanted", o[0].Errors, o[0].Inside, len(o[0].Wanted))
 		}
 	})

@@ -40,8 +40,8 @@ type Reader struct {
 	kept  map[string]kept
 	calls map[string]*call // in progress, by destination
 
-	reading   sync.Mutex        // held while the records of workers are read
-	records   map[string]string // read at recordsAt
+	reading   sync.Mutex              // held while the records of workers are read
+	records   map[string]store.Worker // the live ones, read at recordsAt
 	recordsAt time.Time
 }
 
@@ -130,8 +130,8 @@ func (r *Reader) foretell(ctx context.Context, f *forecast.Forecast, class int, 
 	_ = store.Foretell(ctx, r.rdb, r.ns.Queues(destination)[class], f.At, told)
 }
 
-// workers returns the records of the workers, which forecasts share for a second, too.
-func (r *Reader) workers(ctx context.Context) (map[string]string, error) {
+// workers returns the records of the live workers, which forecasts share for a second, too.
+func (r *Reader) workers(ctx context.Context) (map[string]store.Worker, error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	at := r.now()
@@ -142,20 +142,20 @@ func (r *Reader) workers(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}
-	r.records, r.recordsAt = entries, at
-	return entries, nil
+	now, err := r.rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	r.records, r.recordsAt = store.LiveWorkers(entries, now), at
+	return r.records, nil
 }
 
 func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snapshot, outlooks []store.Outlook, err error) {
-	entries, err := r.workers(ctx)
+	live, err := r.workers(ctx)
 	if err != nil {
 		return s, nil, err
 	}
-	outlooks, err = store.Outlooks(ctx, r.rdb, r.ns.Queues(destination))
-	if err != nil {
-		return s, nil, err //nolint:wrapcheck // it says what it is
-	}
-	live, by := store.LiveWorkers(entries, outlooks[0].At), destination
+	by := destination
 	served := store.System(destination)
 	for _, w := range live {
 		served = served || slices.Contains(w.Destinations, destination)
@@ -165,26 +165,31 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 	if err != nil {
 		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
+	since, period := windowsOf(b)
+	outlooks, err = store.Outlooks(ctx, r.rdb, r.ns.Queues(destination), since)
+	if err != nil {
+		return s, nil, err //nolint:wrapcheck // it says what it is
+	}
 	calls, err := r.ns.Recently(ctx, r.rdb, by, b.Now, recent)
 	if err != nil {
 		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
 	s.At = b.Now
 	var headers []map[string]string
+	var errors []store.ForecastErrors
+	accepted := make([]int, len(since))
 	for class, o := range outlooks {
+		for i, n := range o.Completed {
+			accepted[i] += n
+		}
 		s.Queues[class] = queueOf(o, b.Now)
 		headers = append(headers, o.Headers...)
-		s.Inside += o.Inside
-		for i, n := range o.Errors {
-			for range min(n, mostErrors) {
-				s.Errors = append(s.Errors, store.ForecastError(i))
-			}
-		}
+		errors = append(errors, o.ForecastErrors)
 		if o.Pause != nil {
 			s.Stopped = destination + " is " + words.PausedBy(o.Pause.By, o.Pause.Reason)
 		}
 	}
-	slices.Sort(s.Errors)
+	s.Accuracy = accuracy(errors)
 	if u, unreached := store.NotReached(live, by); unreached && s.Stopped == "" {
 		s.Stopped = "no worker reaches " + destination + ": " + u.Problem
 	}
@@ -192,12 +197,27 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 		s.Stopped = "no worker serves " + destination
 	}
 	addBreaker(&s, b, calls)
-	addLimits(&s, b, calls, headers)
+	addLimits(&s, b, calls, headers, period, accepted)
 	return s, outlooks, nil
 }
 
-// mostErrors bounds the errors of one size.
-const mostErrors = 1000
+func accuracy(queues []store.ForecastErrors) (a forecast.Accuracy) {
+	for _, q := range queues {
+		a.Inside, a.Starts, a.Errors = a.Inside+q.Inside, a.Starts+q.Starts, append(a.Errors, q.Errors...)
+	}
+	slices.Sort(a.Errors)
+	return a
+}
+
+// Accuracies returns how good forecasts of destinations were, in one round trip. Errors: Redis's.
+func Accuracies(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, destinations []string) ([]forecast.Accuracy, error) {
+	read, err := ns.ForecastErrorsOf(ctx, rdb, destinations)
+	out := make([]forecast.Accuracy, len(read))
+	for i, queues := range read {
+		out[i] = accuracy(queues)
+	}
+	return out, err //nolint:wrapcheck // it says what it is
+}
 
 func queueOf(o store.Outlook, now time.Time) forecast.Queue {
 	q := forecast.Queue{Ready: o.Pending + o.InTurns, InTurns: o.InTurns, Keys: o.KeyLengths, AllKeys: o.Keys, Waiting: o.Waiting}
@@ -255,7 +275,7 @@ func addBreaker(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent) {
 }
 
 // addLimits adds the windows of each limit that is known, or what the API has accepted of late.
-func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, headers []map[string]string) {
+func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, headers []map[string]string, period time.Duration, accepted []int) {
 	add := func(w breaker.LimitWindow, prefix, unit string, cost float64, fixed bool) {
 		s.Windows = append(s.Windows, forecast.Window{LimitWindow: w, Words: prefix + Words(w, unit), Cost: cost, Fixed: fixed})
 	}
@@ -280,7 +300,6 @@ func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, head
 			s.Slots = min(s.Slots, float64(c.Limit)*keys)
 		}
 	}
-	period := periodOf(b.Ends)
 	known := len(s.Windows) > 0
 	for _, w := range b.Limits.Announced {
 		if w.Window == 0 {
@@ -304,25 +323,32 @@ func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, head
 		add(w, "", "calls", 1, true)
 		known = true
 	}
-	if l := b.Limits.Learned; l != nil && !known {
-		switch {
-		case l.Calls > 0 && l.Window > 0:
-			add(breaker.LimitWindow{Limit: l.Calls, Window: l.Window, Remaining: l.Calls / 2, ResetsAt: windowEnd(s, b, l.Window)}, "about ", "calls", 1, true)
-			known = true
-		case l.RatePerSec > 0:
-			add(breaker.LimitWindow{Limit: 1, Window: time.Duration(float64(time.Second) / l.RatePerSec), Burst: 1}, "about ", "calls", 1, false)
-			known = true
-		}
+	if l := b.Limits.Learned; l != nil && !known && l.RatePerSec > 0 { // its calls are spaced
+		w := breaker.LimitWindow{Limit: max(1, l.Calls), Burst: 1}
+		w.Window = time.Duration(float64(w.Limit) / l.RatePerSec * float64(time.Second))
+		add(w, "about ", "calls", 1, false)
+		known = true
 	}
-	accepted := calls.Calls - calls.Limited
-	if known || len(b.Ends) == 0 || calls.Limited == 0 || accepted <= 0 || calls.Span < 2*time.Second {
+	if known || len(b.Ends) == 0 {
 		return
 	}
-	w := breaker.LimitWindow{Limit: accepted, Window: calls.Span, Burst: 1}
-	if period > 0 {
-		w.Limit, w.Window = max(1, int(math.Round(float64(accepted)*float64(period)/float64(calls.Span)))), period
+	w := breaker.LimitWindow{Window: period, ResetsAt: windowEnd(s, b, period)}
+	used := 0
+	if n := len(accepted) - 1; n >= 0 && !b.Ends[0].After(s.At) {
+		accepted, used = accepted[:n], accepted[n]
 	}
-	w.Remaining, w.ResetsAt = w.Limit/2, windowEnd(s, b, w.Window)
+	slices.Sort(accepted)
+	if n := len(accepted); n > 0 && accepted[n/2] > 0 {
+		w.Limit = accepted[n/2]
+		w.Remaining = max(0, w.Limit-used)
+	} else if ok := calls.Calls - calls.Limited; ok <= 0 || calls.Span < 2*time.Second {
+		return
+	} else if period > 0 {
+		w.Limit = max(1, int(math.Round(float64(ok)*float64(period)/float64(calls.Span))))
+		w.Remaining = w.Limit / 2
+	} else {
+		w.Limit, w.Window, w.Burst = ok, calls.Span, 1
+	}
 	add(w, "as measured, ", "calls", 1, period > 0)
 }
 
@@ -331,25 +357,37 @@ func windowEnd(s *forecast.Snapshot, b breaker.Outlook, length time.Duration) ti
 	if s.OpensAt.After(s.At) {
 		return s.OpensAt
 	}
-	if len(b.Ends) > 0 && b.Ends[0].Before(s.At) {
+	if len(b.Ends) > 0 && b.Ends[0].Before(s.At) && length > 0 {
 		return s.At.Add(length - s.At.Sub(b.Ends[0])%length)
 	}
 	return s.At.Add(length)
 }
 
-// periodOf is the usual time between the ends of openings, by the latest ones; 0 if there are too few.
-func periodOf(ends []time.Time) time.Duration {
+// windowsOf are when the latest windows of an API began that refused calls, the first one first, and the usual time
+// from one to the next; 0 if that is not known.
+func windowsOf(b breaker.Outlook) (began []time.Time, period time.Duration) {
 	var apart []time.Duration
-	for i := 0; i+1 < len(ends) && i < 9; i++ {
-		if d := ends[i].Sub(ends[i+1]); d > 0 {
-			apart = append(apart, d)
+	for i, end := range b.Ends[:min(len(b.Ends), 10)] {
+		if i > 0 {
+			apart = append(apart, b.Ends[i-1].Sub(end))
+		}
+		if !end.After(b.Now) && len(began) < 6 {
+			began = append(began, end)
 		}
 	}
-	if len(apart) == 0 {
-		return 0
-	}
 	slices.Sort(apart)
-	return apart[len(apart)/2]
+	if n := len(b.Ends); n > 0 && len(began) < 6 { // of the first window it is not known when it began
+		oldest := b.Oldest.OpenUntil.Sub(b.Oldest.OpenedAt)
+		if began = append(began, b.Ends[n-1].Add(-usual(oldest))); b.Oldest.IncidentCause == breaker.CauseHint {
+			oldest = usual(oldest)
+		}
+		period = oldest // of which the calls took a part
+	}
+	if len(apart) > 0 {
+		period = apart[len(apart)/2]
+	}
+	slices.Reverse(began)
+	return began, period
 }
 
 // usual is the shortest usual length of a window that has so much left.

@@ -144,7 +144,7 @@ repeat
       jobs[4] = jobs[4] + 1
     elseif not (to_hold and f[7] and behind and not pop_held and hold_behind(id, key, f[7])) then
       if f[10] then
-        rare().compare_forecast(key, f[10])
+        rare().compare_forecasts(key, f[10])
       end
       local job = { id, f[1] }
       if pop_held or f[3] or f[4] or f[5] or f[6] or f[7] or f[8] then

@@ -2,13 +2,14 @@
 -- does not depend on the length of the queue.
 --
 -- KEYS[1] pending
--- ARGV[1] queue   ARGV[2] how many samples of each kind
+-- ARGV[1] queue   ARGV[2] how many samples of each kind   ARGV[3...] instants in unix seconds, the first one first
 -- returns {now in unix ms, pending jobs, jobs in flight, held jobs of keys in turns, keys in turns, other held jobs,
 --   jobs that wait for parents, the operator's pause ('' = none), {lengths of keys in turns},
 --   {unix ms, how many become ready by then since the one before, ...}, {place, when the job there entered in unix ms, ...},
 --   {id, expires at, as one of so many, when it entered or is due, state, ...} of jobs that expire,
---   messages of some pending jobs, long ones without their payloads, {forecast errors as index, how often, ...},
---   {id that gets a forecast, its place, 1 if that is in the turns of its key, ...}}
+--   messages of some pending jobs, long ones without their payloads, {forecast errors of a job that started, ...},
+--   {id that gets a forecast, its place, 1 if that is in the turns of its key, ...},
+--   {how many jobs completed from each instant until the next, and since the last}, empty if none is kept}
 local pending_key = KEYS[1]
 local most = tonumber(ARGV[2])
 local length = redis.call('LLEN', pending_key)
@@ -93,12 +94,14 @@ for i = 0, portions - 1 do
   expires(first + math.floor((expire - first) * (i + 0.5) / portions), (expire - first) / portions)
 end
 
--- One of fifty jobs gets a forecast, which its start is compared with: of the last ones of the queue, or of keys in turns.
+-- One of fifty jobs gets a forecast, which its start is compared with, and another one whenever a quarter of its wait is over:
+-- of the last ones of the queue, or of keys in turns, and of some between the others.
 local wanted = {}
 local function want(id, place, in_turn)
-  if #wanted < 60 and tonumber(string.sub(redis.sha1hex(id), 1, 6), 16) % 50 == 0 then
+  if #wanted < 18 and tonumber(string.sub(redis.sha1hex(id), 1, 6), 16) % 50 == 0 then
     local f = redis.call('HMGET', task(id), 'state', 'eta', 'key')
-    if (f[1] == 'pending' or f[1] == 'held') and not f[2] then
+    local asked, at = string.match(f[2] or '0 0 0 0', '(%d+) (%d+) %d+ %d+$')
+    if (f[1] == 'pending' or f[1] == 'held') and #(f[2] or '') < 450 and 4 * now >= 3 * asked + at then
       if in_turn then
         place = redis.call('ZRANK', ours .. 'held:' .. (f[3] or ''), id)
       end
@@ -108,13 +111,27 @@ local function want(id, place, in_turn)
     end
   end
 end
-for _, id in ipairs(in_turns > 0 and redis.call('ZRANGE', ours .. 'held', -500, -1) or {}) do
-  want(id, nil, true)
+local function want_all(first, n)
+  for _, id in ipairs(in_turns > 0 and redis.call('ZRANGE', ours .. 'held', -first - n, -first - 1) or {}) do
+    want(id, nil, true)
+  end
+  for i, id in ipairs(redis.call('LRANGE', pending_key, first, first + n - 1)) do
+    want(id, in_turns + math.max(0, math.floor(pending * (1 - (first + i) / length))))
+  end
 end
-for i, id in ipairs(redis.call('LRANGE', pending_key, 0, 499)) do
-  want(id, in_turns + math.max(0, pending - i))
+want_all(0, 500)
+want_all(500 + now % math.max(1, math.max(held, length) - 500), 250)
+
+-- Completed jobs are in the order of the end of their retention, which the latest one shows.
+local completed = {}
+local latest = #ARGV > 2 and redis.call('ZRANGE', asynq .. 'completed', -1, -1, 'WITHSCORES') or {}
+local ended = latest[1] and tonumber(redis.call('HGET', task(latest[1]), 'ended_at') or '')
+for i = 3, ended and #ARGV or 0 do
+  local kept = latest[2] - math.floor(ended / 1000)
+  completed[#completed + 1] = redis.call('ZCOUNT', asynq .. 'completed', int(ARGV[i] + kept),
+    ARGV[i + 1] and '(' .. int(ARGV[i + 1] + kept) or '+inf')
 end
 
 return { now_ms, pending, redis.call('LLEN', asynq .. 'active'), in_turns, keys, held - in_turns,
   redis.call('ZCARD', ours .. 'waiting'), redis.call('GET', asynq .. 'paused') or '', lengths, later, entered, expiring,
-  messages, redis.call('HGETALL', ours .. 'eta'), wanted }
+  messages, redis.call('LRANGE', ours .. 'forecasts', 0, -1), wanted, completed }

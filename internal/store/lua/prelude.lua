@@ -51,28 +51,20 @@ local function wake(ms)
   redis.pcall('PUBLISH', namespace .. ':wake', ms and queue .. ' ' .. int(ms) or queue)
 end
 
--- Counts the error of a job's forecast, now that it starts: (real - forecast) / (forecast wait + 1 s), as the index of
--- store.ForecastError. Older ones count less.
-local function compare_forecast(key, text)
+-- Keeps the errors of a job's forecasts, now that it starts, of the latest 30 jobs: (real - forecast) / (forecast wait +
+-- 1 s), each as '<index of forecastError in Go>:<1 if it lay in the range>'.
+local function compare_forecasts(key, text)
   redis.call('HDEL', key, 'eta')
-  local asked, at, from, to = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
-  if not asked then
-    return
+  local errors = {}
+  for asked, at, from, to in string.gmatch(text, '(%d+) (%d+) (%d+) (%d+)') do
+    local off = (now - at) / (math.max(0, at - asked) + 1000)
+    local index = math.min(60, math.floor(math.log(1 + math.abs(off) / 0.02) / math.log(1.15) + 0.5))
+    local inside = now >= tonumber(from) and now <= tonumber(to)
+    errors[#errors + 1] = int(off < 0 and -index or index) .. (inside and ':1' or ':0')
   end
-  local off = (now - at) / (math.max(0, at - asked) + 1000)
-  local index = math.min(60, math.floor(math.log(1 + math.abs(off) / 0.02) / math.log(1.15) + 0.5))
-  local counts = ours .. 'eta'
-  redis.call('HINCRBY', counts, int(off < 0 and -index or index), 1)
-  if now >= tonumber(from) and now <= tonumber(to) then
-    redis.call('HINCRBY', counts, 'inside', 1)
-  end
-  if redis.call('HINCRBY', counts, 'starts', 1) >= 400 then
-    local all = redis.call('HGETALL', counts)
-    for i = 1, #all, 2 do
-      redis.call('HSET', counts, all[i], int(math.floor(all[i + 1] / 2)))
-    end
-  end
-  redis.call('EXPIRE', counts, 2592000)
+  redis.call('LPUSH', ours .. 'forecasts', table.concat(errors, ' '))
+  redis.call('LTRIM', ours .. 'forecasts', 0, 29)
+  redis.call('EXPIRE', ours .. 'forecasts', 2592000)
 end
 
 -- Puts an id into `due` or `expiry`, in unix ms, and wakes the workers if it is the first.
