@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/forecast"
+	"github.com/tidegate/tidegate/internal/forecast/snapshot"
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 )
@@ -35,6 +36,14 @@ type ETA = forecast.ETA
 
 // Late is a job that expires before it can start.
 type Late = forecast.Late
+
+// ForecastAccuracy is how good earlier forecasts of a destination were.
+type ForecastAccuracy = forecast.Accuracy
+
+// ForecastAccuracies returns how good forecasts of destinations were, in one round trip. Errors: Redis's.
+func (c *Client) ForecastAccuracies(ctx context.Context, destinations []string) ([]ForecastAccuracy, error) {
+	return snapshot.Accuracies(ctx, c.rdb, c.ns, destinations) //nolint:wrapcheck // it says what it is
+}
 
 // Forecast returns the forecast of a destination, and with a key that of its jobs. All callers of a process share it for
 // a second, and its cost does not depend on the number of jobs. Errors: ErrUnknownDestination, or Redis's.

@@ -13,6 +13,6 @@
 // of queues are the same in all processes: use max by (destination). docs/operations.md lists
 // every metric.
 //
-// A scrape reads from Redis at most once per [Options.MaxAge], with four commands for
+// A scrape reads from Redis at most once per [Options.MaxAge], with seven commands for
 // each destination whatever the number of jobs.
 package metrics

@@ -70,6 +70,12 @@ var (
 		"How certain the learned limit of the destination is, 0 to 1; missing while nothing is learned.", "destination")
 	windowDesc = gauge("tidegate_learned_limit_window_seconds",
 		"The length of the learned window; missing while it is not known.", "destination")
+	insideDesc = gauge("tidegate_forecast_in_range_ratio",
+		"Part of the starts of jobs that lay in the range of their forecast, 0 to 1; missing until 19 jobs were compared.", "destination")
+	errorDesc = gauge("tidegate_forecast_error_ratio",
+		"Median error of forecasts of starts, as a part of the wait.", "destination")
+	rangeDesc = gauge("tidegate_forecast_range_ratio",
+		"Width of the range of a forecast, as a part of the wait.", "destination")
 	unservedDesc = gauge("tidegate_jobs_unserved",
 		"Jobs that have not ended of a destination that no living worker serves.", "destination")
 )
@@ -77,7 +83,7 @@ var (
 var fleetDescs = []*prometheus.Desc{
 	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
 	upDesc, evictedDesc, evictsDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
-	allowedDesc, usedDesc, confidenceDesc, windowDesc,
+	allowedDesc, usedDesc, confidenceDesc, windowDesc, insideDesc, errorDesc, rangeDesc,
 }
 
 // fleet collects what is known of a publisher, without asking anybody, and of the
@@ -102,6 +108,7 @@ type survey struct {
 	destination string
 	oldest      time.Duration
 	jobs.Survey
+	accuracy jobs.ForecastAccuracy
 }
 
 func (f *fleet) watch(p *publisher.Publisher) {
@@ -211,6 +218,11 @@ func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
 			send(oldestDesc, s.oldest.Seconds(), s.destination)
 		}
 		send(pausedDesc, number(s.Paused), s.destination)
+		if a := &s.accuracy; a.Known() {
+			send(insideDesc, a.Share(), s.destination)
+			send(errorDesc, a.Median(), s.destination)
+			send(rangeDesc, a.Width(), s.destination)
+		}
 	}
 }
 
@@ -369,12 +381,19 @@ func (f *fleet) refresh(done chan struct{}) {
 func (f *fleet) survey(ctx context.Context, now time.Time) ([]survey, error) {
 	names := f.destinations()
 	found, err := f.reader().Surveys(ctx, names, f.o.NearExpiration)
+	if err != nil {
+		return nil, err
+	}
+	accuracies, err := f.reader().ForecastAccuracies(ctx, names)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]survey, len(found))
 	for i, s := range found {
-		out[i] = survey{destination: names[i], Survey: s}
+		out[i] = survey{destination: names[i], Survey: s, accuracy: accuracies[i]}
 		if !s.OldestPending.IsZero() {
 			out[i].oldest = max(time.Millisecond, now.Sub(s.OldestPending))
 		}
 	}
-	return out, err
+	return out, nil
 }

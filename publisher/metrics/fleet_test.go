@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher/metrics"
@@ -273,4 +274,29 @@ func TestHeldAndReleased(t *testing.T) {
 		}
 		return out
 	})
+}
+
+// How good forecasts were is shown once enough jobs were compared with them.
+func TestForecastGauges(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
+	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
+	key := "tidegate:{" + store.DefaultNamespace.Queue(r.dest, "default") + "}:forecasts"
+	for n, want := range map[int64]map[string]float64{
+		9: {}, 10: {"forecast_in_range_ratio": 0.86, "forecast_error_ratio": 0.02, "forecast_range_ratio": 0.12},
+	} {
+		r.must(r.rdb.Del(t.Context(), key).Err())
+		for range n {
+			r.must(r.rdb.LPush(t.Context(), key, "-5:1 -5:1 0:1", "-5:1 13:0 0:1 0:1").Err())
+		}
+		got := map[string]float64{}
+		for name, v := range in.values() {
+			if strings.HasPrefix(name, "forecast_") {
+				got[name] = math.Round(v*100) / 100
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("metrics (-want +got)\n%s", diff)
+		}
+	}
 }
