@@ -83,6 +83,7 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	var job *jobs.Job
 	if err == nil {
 		job, err = a.client.Enqueue(ctx, spec)
+		a.ops.Return(ctx, spec, err)
 	}
 	if err != nil {
 		p := a.problem(ctx, "body", err)

@@ -337,6 +337,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 			s.many.destinations[result.Job.Destination] = true
 			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
 		case jobs.Refused(result.Err):
+			s.api.ops.Return(ctx, c.specs[i], result.Err)
 			item.Errors = place(item.Index).fields(ctx, result.Err)
 		default:
 			answered = min(answered, item.Index)

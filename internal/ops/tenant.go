@@ -85,15 +85,29 @@ func (s *System) Take(ctx context.Context, specs []*jobs.Spec, n int) (taken int
 	}
 	refs := make([]store.Ref, n)
 	for i, spec := range specs {
-		if !jobs.ValidDestination(spec.Destination) || !jobs.ValidName(spec.ID) || !jobs.ValidName(cmp.Or(string(spec.Priority), "default")) {
-			continue // it is refused
-		}
-		refs[i] = store.Ref{Queue: s.namespace().Queue(spec.Destination, store.Priority(spec.Priority)), ID: spec.ID}
+		refs[i] = s.ref(spec)
 	}
 	if len(specs) == 0 {
 		q.MaxBacklog = 0
 	}
 	return s.namespace().TakeQuota(ctx, s.rdb, id.Name, q, refs)
+}
+
+// ref is a job in a backlog; zero if it is refused.
+func (s *System) ref(spec *jobs.Spec) (r store.Ref) {
+	if jobs.ValidDestination(spec.Destination) && jobs.ValidName(spec.ID) && jobs.ValidName(cmp.Or(string(spec.Priority), "default")) {
+		r = store.Ref{Queue: s.namespace().Queue(spec.Destination, store.Priority(spec.Priority)), ID: spec.ID}
+	}
+	return r
+}
+
+// Return takes a job out of the backlog of the caller of ctx that was taken, and refused because it would expire. After an
+// error it counts there for some seconds.
+func (s *System) Return(ctx context.Context, spec *jobs.Spec, refused error) {
+	id, _ := access.From(ctx)
+	if _, late := errors.AsType[*jobs.LateError](refused); late && id.Quota().MaxBacklog > 0 {
+		_ = s.namespace().ReturnQuota(ctx, s.rdb, id.Name, s.ref(spec))
+	}
 }
 
 // sealed encrypts a cursor for the caller, or decrypts it: it holds ids of jobs that were passed over, and would read

@@ -61,6 +61,14 @@ func (n Namespace) TakeQuota(ctx context.Context, rdb redis.UniversalClient, nam
 	return taken, 0, nil
 }
 
+// ReturnQuota takes a job out of the backlog of a token's name that was taken, and refused.
+func (n Namespace) ReturnQuota(ctx context.Context, rdb redis.UniversalClient, name string, of Ref) error {
+	if err := rdb.ZRem(ctx, n.QuotaKey(name), of.String()).Err(); err != nil {
+		return fmt.Errorf("return to the quota of %s: %w", name, err)
+	}
+	return nil
+}
+
 // checkBacklog reads which of the jobs that were checked longest ago have ended, as arguments of the script; nil if there
 // are none.
 func (n Namespace) checkBacklog(ctx context.Context, rdb redis.UniversalClient, name string) (args []any, err error) {
