@@ -39,7 +39,7 @@ func (r *rows) addForecast(f *jobs.Forecast, now time.Time) {
 	r.add("destination", f.Destination)
 	r.add("backlog", strconv.Itoa(f.Backlog))
 	if f.Waiting > 0 {
-		r.add("waiting", plural(f.Waiting, "job waits", "jobs wait")+" for parents, and are not part of the forecast")
+		r.add("waiting", plural(f.Waiting, "job waits", "jobs wait")+" for parents: not part of the forecast")
 	}
 	r.add("empty", etaText(f.EmptyAt, now))
 	r.addIf("held by", f.Binding)
@@ -47,7 +47,7 @@ func (r *rows) addForecast(f *jobs.Forecast, now time.Time) {
 	if f.Key != nil {
 		r.add("key "+f.Key.Name, plural(f.Key.Backlog, "job", "jobs")+"; empty "+etaText(f.Key.EmptyAt, now))
 	}
-	r.add("expire", plural(f.Expire, "job expires", "jobs expire")+" before they can start")
+	r.add("expire", plural(f.Expire, "job expires before it", "jobs expire before they")+" can start")
 	for _, l := range f.First {
 		text := "expires " + explain.At(l.ExpiresAt.Local(), now)
 		if l.StartsAt != nil {
