@@ -227,3 +227,30 @@ func TestIfLate(t *testing.T) {
 		t.Errorf("an unknown policy: %v", err)
 	}
 }
+
+// The window of an API that announces none: what it accepted before it said when to come again.
+func TestForecastOfAWindowThatRefused(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t), context.Background()
+	br := b.served("1000000/1s")
+	api, err := breaker.New(ctx, b.rdb, breaker.Options{Destination: b.dest, MaxInFlight: 10})
+	b.must(err)
+	b.must(br.Close())
+	b.t.Cleanup(func() { _ = api.Close() })
+	for range 20 {
+		fetched, err := store.Fetch(ctx, b.rdb, store.FetchArgs{Queue: b.queue(), Lease: time.Minute, Max: 1, Worker: "w", Run: b.enqueue().ID})
+		b.must(err)
+		_, err = store.Complete(ctx, b.rdb, store.CompleteArgs{Queue: b.queue(), Retention: time.Hour, Worker: "w", Jobs: []store.Completion{{ID: fetched.Jobs[0].ID}}})
+		b.must(err)
+	}
+	permit, err := api.Allow(ctx)
+	b.must(err)
+	_, err = permit.Report(ctx, breaker.RateLimited(9*time.Minute+50*time.Second))
+	b.must(err)
+	b.enqueueMany(100)
+	f, err := b.Forecast(ctx, b.dest, "")
+	b.must(err)
+	if want := 10*time.Minute + 4*15*time.Minute; f.EmptyAt.At == nil || (f.EmptyAt.At.Sub(f.At)-want).Abs() > time.Minute {
+		t.Errorf("%+v, want 20 jobs after each of 5 quarters of an hour: in %v", f.EmptyAt, want)
+	}
+}
