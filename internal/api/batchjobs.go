@@ -6,7 +6,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -49,10 +48,9 @@ func (a *api) streamBatchJobs(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	id, _ := access.From(ctx)
 	out := newResults(w)
-	o := jobs.ListOptions{Limit: batchPage}
-	o.Filter, _ = ops.Confine(ctx, jobs.Filter{Batch: r.PathValue("batch")}) // without a destination there is no error
+	o := jobs.ListOptions{Filter: jobs.Filter{Batch: r.PathValue("batch")}, Limit: batchPage}
 	for more := true; more && id.Valid(); more = o.Cursor != "" {
-		page, err := a.client.List(ctx, o)
+		page, err := a.ops.Jobs(ctx, o)
 		switch {
 		case err != nil:
 			out.end(nil, a.problem(ctx, "path", err))
@@ -62,7 +60,8 @@ func (a *api) streamBatchJobs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		for _, job := range page.Items {
-			if err = out.add(ops.ListedJob{Job: shownTo(ctx, ops.Job{Job: job})}); err != nil {
+			job.Job = shownTo(ctx, job.Job)
+			if err = out.add(job); err != nil {
 				break
 			}
 		}

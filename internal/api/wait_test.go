@@ -108,7 +108,7 @@ func TestBatchJobs(t *testing.T) {
 	seen := map[string]bool{}
 	for line := range strings.Lines(got.body) {
 		var j jobAnswer
-		if err := json.Unmarshal([]byte(line), &j); err != nil || j.Batch != "monday" || strings.Contains(line, `"payload"`) {
+		if err := json.Unmarshal([]byte(line), &j); err != nil || j.Batch != "monday" || strings.Contains(line, `"payload"`) || !strings.Contains(line, `"waiting":{"reason":"scheduled"`) {
 			t.Fatalf("%v: %s", err, line)
 		}
 		seen[j.ID] = true
