@@ -134,6 +134,9 @@ func (c *Config) Setting(i int, name string) string {
 	return strings.TrimRight(c.env.yaml.shown(blockName(c.blocks[i], name)), "_.")
 }
 
+// Variable is the name of a setting of destination i as a variable, which wins over the destinations file.
+func (c *Config) Variable(i int, name string) string { return blockName(c.blocks[i], name) }
+
 // blockName is the full name of a destination's variable.
 func blockName(index int, name string) string {
 	return strings.Replace(blockPrefix, "<i>", strconv.Itoa(index), 1) + name

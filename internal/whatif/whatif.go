@@ -51,6 +51,8 @@ type Record struct {
 	Slots int
 	// Latency is the median time of its calls in the last hour; 0 if there were none.
 	Latency time.Duration
+
+	limits []string // of API, without outages
 }
 
 // Span is how long jobs were counted.
@@ -93,13 +95,50 @@ func (s Source) Read(ctx context.Context, destination string) (*Record, error) {
 	if none != nil && !errors.Is(none, ErrNoJobs) {
 		return r, none
 	}
-	var limits []string
-	limits, r.From = r.limits(outlook)
-	if len(limits) == 0 {
+	if r.limits, r.From = r.limitsOf(outlook); len(r.limits) == 0 {
 		return r, cmp.Or(none, fmt.Errorf("%s: %w", destination, ErrNoLimit))
 	}
-	r.API = strings.Join(append(limits, r.outages()...), ",")
+	r.API = strings.Join(append(r.outages(), r.limits...), ",")
 	return r, none
+}
+
+// Rates are the API's limits that are calls per time, the shortest window first.
+func (r *Record) Rates() (out breaker.Rates) {
+	for _, part := range r.limits {
+		_, text, _ := strings.Cut(part, ":")
+		if rate, err := breaker.ParseRate(text); err == nil {
+			out = append(out, rate)
+		}
+	}
+	slices.SortFunc(out, func(a, b breaker.Rate) int { return cmp.Compare(a.Per, b.Per) })
+	return out
+}
+
+// Part is the record of up to n jobs: the last ones, or those around the last incident because of a limit.
+func (r *Record) Part(n int) *Record {
+	from := len(r.Arrivals) - n
+	if from <= 0 {
+		return r
+	}
+	for _, i := range slices.Backward(r.Incidents) {
+		if Limited(i) {
+			at, _ := slices.BinarySearch(r.Arrivals, i.Started.Sub(r.Minutes[0].At))
+			from = max(0, min(from, at-n/2))
+			break
+		}
+	}
+	minute := func(i int) int { return min(int(r.Arrivals[i]/time.Minute), len(r.Minutes)-1) }
+	first, end := minute(from), len(r.Minutes)
+	if from+n < len(r.Arrivals) {
+		end = minute(from+n) + 1
+	}
+	part := *r
+	part.Minutes, part.Arrivals = r.Minutes[first:end], nil
+	for _, at := range r.Arrivals[from : from+n] {
+		part.Arrivals = append(part.Arrivals, at-time.Duration(first)*time.Minute)
+	}
+	part.API = strings.Join(append(part.outages(), r.limits...), ",")
+	return &part
 }
 
 // Recorded are the arrivals of the last 24 hours, since the first minute in which jobs were counted. The error wraps
@@ -193,15 +232,19 @@ func learned(l *breaker.LearnedLimit) (limits []string) {
 	return limits
 }
 
+// window is a measured window, which is a little off, because it is seen by calls: an even length that is near is taken.
 func window(calls int, per time.Duration) string {
-	if short := per.Round(time.Second); short > 0 && (per-short).Abs() < per/50 { // measured with the time of a call
-		per = short
+	for _, unit := range []time.Duration{24 * time.Hour, time.Hour, 5 * time.Minute, time.Minute, 10 * time.Second, time.Second, time.Millisecond} {
+		if even := per.Round(unit); even > 0 && (per-even).Abs() <= per/40 {
+			per = even
+			break
+		}
 	}
-	return "window:" + breaker.Rate{Calls: calls, Per: max(time.Millisecond, per.Round(time.Millisecond))}.String()
+	return "window:" + breaker.Rate{Calls: calls, Per: max(time.Millisecond, per)}.String()
 }
 
-// limits are those of the API, by what is known best, with the hints that it gave.
-func (r *Record) limits(o breaker.Outlook) (limits []string, from string) {
+// limitsOf are those of the API, by what is known best, with the hints that it gave.
+func (r *Record) limitsOf(o breaker.Outlook) (limits []string, from string) {
 	gap, calls := r.observed()
 	var hints []string
 	if limits, from = learned(o.Limits.Learned), "learned"; len(limits) == 0 {
@@ -297,7 +340,7 @@ func (r *Record) observed() (gap time.Duration, calls int) {
 // outages are the parts of the model for outages since the record began.
 func (r *Record) outages() (parts []string) {
 	for _, i := range r.Incidents {
-		if i.Cause == breaker.CauseOutage && len(r.Minutes) > 0 && i.Ended.After(i.Started) && !i.Started.Before(r.Minutes[0].At) {
+		if i.Cause == breaker.CauseOutage && len(r.Minutes) > 0 && i.Ended.After(i.Started) && !i.Started.Before(r.Minutes[0].At) && i.Started.Sub(r.Minutes[0].At) < r.Span() {
 			parts = append(parts, fmt.Sprintf("outage:%s+%s", i.Started.Sub(r.Minutes[0].At).Round(time.Second), max(time.Second, i.Ended.Sub(i.Started).Round(time.Second))))
 		}
 	}

@@ -50,7 +50,7 @@ func TestArrivals(t *testing.T) {
 func TestRead(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Database(t).Client(t)
-	s := Source{Redis: rdb, Namespace: store.Namespace("")}
+	s := Source{Redis: rdb, Namespace: store.DefaultNamespace}
 	if _, err := s.Read(t.Context(), "shop"); !errors.Is(err, ErrNoJobs) {
 		t.Error("without a record:", err)
 	}
@@ -100,7 +100,7 @@ func TestRead(t *testing.T) {
 	now = now.Add(20 * time.Minute)
 	call(breaker.Answered(200))
 	r, err := s.Read(t.Context(), "shop")
-	if err != nil || r.API != "window:20/10m1s,outage:"+down.String()+"+20m0s" || r.From != "observed" || len(r.Arrivals) < 80 || r.Span() < 2*time.Hour {
+	if err != nil || r.API != "outage:"+down.String()+"+20m0s,window:20/10m" || r.From != "observed" || len(r.Arrivals) < 80 || r.Span() < 2*time.Hour {
 		t.Fatalf("%v: %s %s, %d jobs in %s", err, r.API, r.From, len(r.Arrivals), r.Span())
 	}
 	o := r.Options(simulate.Options{Breaker: breaker.Options{Cooldown: 5 * time.Minute, NoLearning: true}}, 3)
@@ -127,7 +127,7 @@ func TestLimits(t *testing.T) {
 		"sliding:60/1h,window:500/1d@UTC declared": {Declared: declared},
 		" declared": {},
 	} {
-		got, from := (&Record{}).limits(breaker.Outlook{Now: at, Limits: limits})
+		got, from := (&Record{}).limitsOf(breaker.Outlook{Now: at, Limits: limits})
 		if text := strings.Join(got, ",") + " " + from; text != want {
 			t.Errorf("%s, want %s", text, want)
 		}
@@ -138,7 +138,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	hinted := &Record{Incidents: []breaker.Incident{{Cause: breaker.CauseHint}}}
-	if got, _ := hinted.limits(breaker.Outlook{Limits: breaker.Limits{Declared: declared[:1]}}); !slices.Equal(got, []string{"sliding:60/1h", "hints:retry-after"}) {
+	if got, _ := hinted.limitsOf(breaker.Outlook{Limits: breaker.Limits{Declared: declared[:1]}}); !slices.Equal(got, []string{"sliding:60/1h", "hints:retry-after"}) {
 		t.Error(got)
 	}
 }
