@@ -58,6 +58,8 @@ type advice struct {
 	Today    *tried  `json:"today"`
 	// Better are settings that waste less, the best first.
 	Better []tried `json:"better"`
+	// Slower are settings that waste less, too, but drain later.
+	Slower []tried `json:"slower"`
 	// Tried are all that were simulated, Late those for which there was no time.
 	Tried []string `json:"tried"`
 	Late  []string `json:"not_tried"`
@@ -71,7 +73,7 @@ func (c *adviseCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if i < 0 {
 		return inputErrorf("%s is not configured here: give this command the variables and files of its workers", clip(c.Destination, 60))
 	}
-	doc := advice{Destination: c.Destination, Better: []tried{}, Tried: []string{}, Late: []string{}}
+	doc := advice{Destination: c.Destination, Better: []tried{}, Slower: []tried{}, Tried: []string{}, Late: []string{}}
 	record, err := s.whatIf().Read(ctx, c.Destination)
 	switch {
 	case errors.Is(err, whatif.ErrNoJobs):
@@ -97,12 +99,12 @@ func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i
 		o := simulate.Options{Breaker: app.BreakerOptions(d), Retry: &d.Retry, For: record.Span() + 24*time.Hour}
 		return simulate.Run(ctx, record.Options(o, d.Concurrency)) //nolint:wrapcheck // it names the package
 	}
-	var today simulate.Result
+	var played simulate.Result
 	for n := adviseJobs; ; n /= 3 {
 		record = record.Part(n)
 		short, cancel := context.WithTimeout(ctx, adviseOne)
 		var err error
-		today, err = run(short, cfg.Destinations[i])
+		played, err = run(short, cfg.Destinations[i])
 		late := short.Err() != nil
 		if cancel(); err == nil {
 			break
@@ -112,20 +114,21 @@ func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i
 			return fmt.Errorf("%d jobs cannot be simulated in %s: too many calls are refused", n, adviseOne)
 		}
 	}
-	a.API, a.From, a.Recorded, a.Jobs = record.API, record.From, record.Span().Seconds(), today.Jobs
+	a.API, a.From, a.Recorded, a.Jobs = record.API, record.From, record.Span().Seconds(), played.Jobs
 	for _, m := range record.Minutes {
 		a.Refused += m.Limited
 	}
 	during := a.Recorded
-	if today.Drained == nil {
+	if played.Drained == nil {
 		during += 24 * 3600
 	} else {
-		during = max(during, *today.Drained)
+		during = max(during, *played.Drained)
 	}
 	of := func(setting string, r simulate.Result) tried {
 		return tried{setting, float64(r.Wasted+r.Down) * 24 * 3600 / during, r.Drained, r.P90, r.Failed + r.Expired, r.Left}
 	}
-	a.Today = new(of("", today))
+	today := new(of("", played))
+	a.Today = today
 	all := candidates(cfg.Destinations[i], record)
 	results := make([]*tried, len(all))
 	var group errgroup.Group
@@ -149,7 +152,12 @@ func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i
 			a.Late = append(a.Late, written(cfg, i, all[n]))
 			continue
 		}
-		if a.Tried = append(a.Tried, r.Setting); r.betterThan(a.Today) {
+		a.Tried = append(a.Tried, r.Setting)
+		switch {
+		case r.Wasted >= today.Wasted || r.Failed > today.Failed:
+		case r.slowerThan(today):
+			a.Slower = append(a.Slower, *r)
+		default:
 			a.Better = append(a.Better, *r)
 		}
 	}
@@ -157,16 +165,13 @@ func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i
 	return nil
 }
 
-// betterThan reports whether a setting wastes less, fails no more jobs, and takes at most a twentieth longer.
-func (t *tried) betterThan(today *tried) bool {
-	const slower = 1.05
-	switch {
-	case t.Wasted >= today.Wasted || t.Failed > today.Failed:
-		return false
-	case t.Drained != nil && today.Drained != nil:
-		return *t.Drained <= slower**today.Drained
+// slowerThan reports whether a setting takes more than a twentieth longer.
+func (t *tried) slowerThan(today *tried) bool {
+	const most = 1.05
+	if t.Drained != nil && today.Drained != nil {
+		return *t.Drained > most**today.Drained
 	}
-	return t.Drained != nil || today.Drained == nil && float64(t.Left) <= slower*float64(today.Left)
+	return t.Drained == nil && (today.Drained != nil || float64(t.Left) > most*float64(today.Left))
 }
 
 // written is a setting as its user writes it: a variable, or a line of the destinations file.
@@ -253,21 +258,26 @@ func (r *rows) addAdvice(a *advice) {
 	span := time.Duration(a.Recorded) * time.Second
 	r.rest = fmt.Sprintf("simulated: %s of %s, in which the API refused %s (%.0f a day); limits: %s, %s\n",
 		plural(a.Jobs, "job", "jobs"), explain.Duration(span), plural(a.Refused, "call", "calls"), float64(a.Refused)*24/span.Hours(), a.From, a.API)
+	drained := func(t tried) string {
+		if t.Drained == nil {
+			return fmt.Sprintf("no: %s left", plural(t.Left, "job", "jobs"))
+		}
+		return "in " + explain.Duration(time.Duration(*t.Drained*float64(time.Second)))
+	}
 	switch {
 	case a.Today.Wasted == 0:
 		r.rest = "no call is wasted with today's settings\n" + r.rest
 	case len(a.Better) == 0:
 		r.rest = "nothing that was tried wastes fewer calls and is not slower: " + strings.Join(a.Tried, ", ") + "\n" + r.rest
 	}
+	for _, t := range a.Slower {
+		r.rest += fmt.Sprintf("slower: %s: %.0f wasted a day, drained %s\n", t.Setting, t.Wasted, drained(t))
+	}
 	if len(a.Late) > 0 {
 		r.rest += "there was no time for: " + strings.Join(a.Late, ", ") + "\n"
 	}
 	r.add("SETTING", "WASTED A DAY", "DRAINED", "WAIT, 90 %")
 	for _, t := range append([]tried{*a.Today}, a.Better...) {
-		drained := fmt.Sprintf("no: %s left", plural(t.Left, "job", "jobs"))
-		if t.Drained != nil {
-			drained = "in " + explain.Duration(time.Duration(*t.Drained*float64(time.Second)))
-		}
-		r.add(cmp.Or(t.Setting, "today"), strconv.FormatFloat(t.Wasted, 'f', 0, 64), drained, explain.Duration(time.Duration(t.P90*float64(time.Second))))
+		r.add(cmp.Or(t.Setting, "today"), strconv.FormatFloat(t.Wasted, 'f', 0, 64), drained(t), explain.Duration(time.Duration(t.P90*float64(time.Second))))
 	}
 }

@@ -77,7 +77,7 @@ func TestAdvise(t *testing.T) {
 		}
 	}
 	out := runIn(t, append(variables, b.env...), "", "advise", "shop").ok(t)
-	for _, want := range []string{"SETTING ", "\ntoday ", "\nDESTINATION_0_RATE=20/10m ", "\nsimulated: 90 jobs of 2h", "the API refused 8 calls (9", "limits: observed, window:20/10m\n"} {
+	for _, want := range []string{"SETTING ", "\ntoday ", "\nDESTINATION_0_RATE=20/10m ", "\nsimulated: 90 jobs of 2h", "the API refused 8 calls (9", "limits: observed, window:20/10m\n", "\nslower: DESTINATION_0_RATE=15/10m:5: 0 wasted a day, drained in "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q:\n%s", want, out)
 		}
