@@ -81,7 +81,7 @@ func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
 	var all []simulate.Options
 	doc := simulation{Runs: make([]simulated, len(files))}
 	for i, file := range files {
-		o, name, err := c.configured(p, file)
+		o, name, err := c.configured(p, []string{"--config", "--against"}[i], file)
 		if err != nil {
 			return err
 		}
@@ -123,12 +123,12 @@ func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
 }
 
 // configured reads a configuration, and names its destination.
-func (c *simulateCmd) configured(p *Process, file string) (simulate.Options, string, error) {
+func (c *simulateCmd) configured(p *Process, flag, file string) (simulate.Options, string, error) {
 	environ := slices.Clone(p.Environ)
 	if file != "" {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			return simulate.Options{}, "", inputErrorf("%w", err)
+			return simulate.Options{}, "", inputErrorf("%s: %w", flag, err)
 		}
 		for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
 			name, value, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export "), "=")
@@ -148,10 +148,23 @@ func (c *simulateCmd) configured(p *Process, file string) (simulate.Options, str
 			environ = append(environ, "DESTINATION_0_URL=http://127.0.0.1") // it is not called
 		}
 	}
-	q := *p
+	q, said := *p, file == ""
 	q.Environ = environ
-	cfg, err := q.loadWarning(config.LoadForAPI, func(w config.Warning) bool { return strings.HasPrefix(w.Variable, "DESTINATION") })
+	ofFile := func() {
+		if !said {
+			p.note(flag + " " + file + ":")
+		}
+		said = true
+	}
+	cfg, err := q.loadWarning(config.LoadForAPI, func(w config.Warning) bool {
+		ofUs := strings.HasPrefix(w.Variable, "DESTINATION") || strings.HasPrefix(w.Variable, "CIRCUIT_BREAKER_")
+		if ofUs {
+			ofFile()
+		}
+		return ofUs
+	})
 	if err != nil {
+		ofFile()
 		return simulate.Options{}, "", err
 	}
 	if err := cfg.RequireDestinations(); err != nil {

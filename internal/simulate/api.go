@@ -15,6 +15,9 @@ import (
 // Kinds of parts of an API, as ParseAPI reads them.
 const Kinds = "window:60/1h, window:60/1h@UTC, sliding:60/1h, bucket:60/1h:10, penalty:60/1h+1m, concurrency:5, outage:2h+30m, hints:retry-after, hints:ratelimit"
 
+// MaxSliding bounds the calls of a window that slides.
+const MaxSliding = 1_000_000
+
 // API is a model of an API, of which calls take what its limits have.
 type API struct {
 	limits            []limit
@@ -83,6 +86,8 @@ func (a *API) add(kind, value string) error {
 	}
 	if kind == "penalty" {
 		value = first
+	} else if kind != "window" && kind != "sliding" && kind != "bucket" {
+		return fmt.Errorf("the kind is not known: want %s", Kinds)
 	}
 	r, err := breaker.ParseRate(value)
 	if err != nil {
@@ -98,14 +103,15 @@ func (a *API) add(kind, value string) error {
 	case "window":
 		a.limits = append(a.limits, &w)
 	case "sliding":
+		if r.Calls > MaxSliding {
+			return fmt.Errorf("want at most %d calls in a window that slides: each one is kept", MaxSliding)
+		}
 		a.limits = append(a.limits, &sliding{calls: r.Calls, per: r.Per})
 	case "bucket":
 		most := float64(max(1, r.Burst))
 		a.limits = append(a.limits, &bucket{most: most, tokens: most, gap: r.Per.Seconds() / float64(r.Calls)})
 	case "penalty":
 		a.limits = append(a.limits, &penalty{window: w, longer: more})
-	default:
-		return fmt.Errorf("the kind is not known: want %s", Kinds)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestAPIs(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
 		}
 	}
-	for _, wrong := range []string{"", "window", "window:60", "leaky:1/1s", "penalty:60/1h", "penalty:60/1h+9000h", "outage:1h", "concurrency:0", "hints:no", "sliding:1/1h@UTC"} {
+	for _, wrong := range []string{"", "window", "60/1h", "sliding:1000001/1h", "window:60", "leaky:1/1s", "penalty:60/1h", "penalty:60/1h+9000h", "outage:1h", "concurrency:0", "hints:no", "sliding:1/1h@UTC"} {
 		if _, err := ParseAPI(wrong); err == nil || !strings.Contains(err.Error(), "want") && !strings.Contains(err.Error(), "zone") {
 			t.Errorf("%q: %v", wrong, err)
 		}

@@ -265,7 +265,7 @@ func (r *Record) limitsOf(o breaker.Outlook) (limits []string, from string) {
 		from = "declared"
 		for _, w := range o.Limits.Declared {
 			kind := "sliding:"
-			if w.Zone != "" {
+			if w.Zone != "" || w.Limit > simulate.MaxSliding {
 				kind = "window:"
 			}
 			if w.Zone == "" || w.Window <= 24*time.Hour {
