@@ -5,8 +5,8 @@ package e2e
 import (
 	"encoding/json"
 	"maps"
-	"math"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -45,27 +45,36 @@ func TestSimulationAgainstReality(t *testing.T) {
 		receipts := f.api.Receipts()
 		took, refused := receipts[len(receipts)-1].At.Add(latency).Sub(receipts[0].At).Seconds(), f.api.Stats().Limited
 
-		cmd := exec.Command(binary, "simulate", "--api", row.api, "--jobs", strconv.Itoa(jobs), "--workers", "3", "--latency", "40ms", "--for", "5m", "-o", "json")
-		cmd.Env = f.environ()
-		out, err := cmd.Output()
-		var doc struct {
-			Runs []struct {
-				Drained float64 `json:"drained_secs"`
-				Wasted  int
+		// HTTP and Redis add to the API's latency; where the learner is near a choice, a millisecond decides it.
+		var drained, wasted []float64
+		for _, ms := range []string{"40ms", "43ms", "46ms"} {
+			cmd := exec.Command(binary, "simulate", "--api", row.api, "--jobs", strconv.Itoa(jobs), "--workers", "3", "--latency", ms, "--for", "5m", "-o", "json")
+			cmd.Env = f.environ()
+			out, err := cmd.Output()
+			var doc struct {
+				Runs []struct {
+					Drained float64 `json:"drained_secs"`
+					Wasted  float64
+				}
 			}
+			if err == nil {
+				err = json.Unmarshal(out, &doc)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			drained, wasted = append(drained, doc.Runs[0].Drained), append(wasted, doc.Runs[0].Wasted)
 		}
-		if err == nil {
-			err = json.Unmarshal(out, &doc)
+		slices.Sort(drained)
+		slices.Sort(wasted)
+		t.Logf("%-31s %v: drained in %.1f s, simulated %.1f to %.1f s; refused %d, simulated %v to %v", row.api, row.env, took, drained[0], drained[2], refused, wasted[0], wasted[2])
+		differs := func(from float64, simulated []float64, part, more float64) bool {
+			return from < simulated[0]-part*from-more || from > simulated[2]+part*from+more
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := doc.Runs[0]
-		t.Logf("%-31s %v: drained in %.1f s, simulated %.1f s; refused %d, simulated %d", row.api, row.env, took, got.Drained, refused, got.Wasted)
-		if math.Abs(got.Drained-took) > .05*took+.2 {
+		if differs(took, drained, .05, .2) {
 			t.Errorf("%s %v: the time to drain differs by more than 5 %%", row.api, row.env)
 		}
-		if math.Abs(float64(got.Wasted-refused)) > .2*float64(refused)+2 {
+		if differs(float64(refused), wasted, .2, 2) {
 			t.Errorf("%s %v: the refused calls differ by more than 20 %%", row.api, row.env)
 		}
 		for _, w := range workers {
