@@ -161,7 +161,7 @@ func waitOf(j ops.Job) *wait {
 		out.Until = nil
 	case w.Ahead != nil:
 		out.Ahead = *w.Ahead
-	case w.AheadAtLeast != nil:
+	case w.AheadAtLeast != nil && *w.AheadAtLeast > 0:
 		out.Ahead, out.AtLeast = *w.AheadAtLeast, true
 	}
 	if w.Reason == explain.NoWorker {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
@@ -19,7 +20,7 @@ import (
 const farthest = 10_000
 
 // Place sets in w how many jobs are before job in its queue. Jobs that wait for a time,
-// for parents or for an operator are in none. It costs up to three round trips and, in a long
+// for parents or for an operator are in none. It costs up to four round trips and, in a long
 // queue, Redis up to 10,000 steps: it is for single jobs. A nil w stays nil. Errors are
 // Redis's.
 func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error {
@@ -28,69 +29,165 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	if Held(job) || inTurn(job) {
-		_, key := holder(job)
-		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, key), job.ID).Result()
-		if err == nil && w.Reason == Turn {
-			keys, err := e.rdb.ZRank(ctx, store.TurnsKey(queue), key).Result()
-			if err != nil && !errors.Is(err, redis.Nil) {
-				return fmt.Errorf("explain: %w", err)
+		return e.placeInKey(ctx, job, queue, w)
+	}
+	deferred := store.Reason(job.ReasonCode).Code() == store.ReasonBreakerOpen
+	if !deferred && dueAt(job).After(e.now) {
+		return nil
+	}
+	if found, err := e.placeInQueue(ctx, job, queue, w, deferred); err != nil || !found {
+		return err
+	}
+	w.addPlace()
+	if rate := e.breakers[e.workers.ServedBy(job.Destination)].Rate; !deferred && w.Reason == ByRate && rate != nil && !w.reserved && !strings.HasPrefix(w.Text, "limit ") {
+		known, cost := 0, w.ahead()
+		if w.Ahead != nil {
+			var err error
+			if known, cost, err = e.costAhead(ctx, queue, w.ahead()); err != nil {
+				return err
 			}
-			w.Text += "; " + keysBefore(keys)
 		}
-		switch {
-		case errors.Is(err, redis.Nil):
-			return nil
-		case err != nil:
-			return fmt.Errorf("explain: %w", err)
-		}
-		n := int(rank)
-		w.Ahead = &n
-		w.addPlace()
-		return nil
+		w.addTurn(*forCost(e.breakers[e.workers.ServedBy(job.Destination)], job.Cost).Rate, cost, known, w.others, e.now)
 	}
-	if store.Reason(job.ReasonCode).Code() == store.ReasonBreakerOpen {
-		return e.placeOfDeferred(ctx, job, queue, w)
-	}
-	if dueAt(job).After(e.now) {
-		return nil
-	}
-	var length *redis.IntCmd
-	var index *redis.IntCmd
-	var others []*redis.IntCmd
-	// No transaction: a full Redis queues none, and a job more or less matters little.
+	return nil
+}
+
+// placeInKey is Place for a job that waits for the turn or the limits of its key.
+func (e *Explainer) placeInKey(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
+	_, key := holder(job)
+	var rank, keys *redis.IntCmd
 	_, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
-		length = pipe.LLen(ctx, store.PendingKey(queue))
-		// Jobs are taken from the list's end.
-		index = pipe.LPos(ctx, store.PendingKey(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
-		for _, q := range e.ns().Queues(job.Destination) {
-			if q != queue {
-				others = append(others, pipe.LLen(ctx, store.PendingKey(q)))
-			}
-		}
+		rank = pipe.ZRank(ctx, store.HeldJobsKey(queue, key), job.ID)
+		keys = pipe.ZRank(ctx, store.TurnsKey(queue), key)
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("explain: %w", err)
 	}
-	switch n := max(0, int(length.Val()-1-index.Val())); {
-	case index.Err() == nil:
-		w.Ahead = &n
-	case length.Val() > farthest:
-		least := farthest
-		w.AheadAtLeast = &least
-	default: // it has left the queue since it was read
+	if w.Reason == Turn {
+		w.Text += "; " + keysBefore(keys.Val())
+	}
+	if errors.Is(rank.Err(), redis.Nil) { // it has left since it was read
 		return nil
 	}
-	w.addPlace()
-	if rate := e.breakers[e.workers.ServedBy(job.Destination)].Rate; w.Reason == ByRate && rate != nil && !w.reserved && !strings.HasPrefix(w.Text, "limit ") {
-		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
-		known, cost, err := e.costAhead(ctx, queue, w.ahead())
-		if err != nil {
-			return err
-		}
-		w.addTurn(*forCost(e.breakers[e.workers.ServedBy(job.Destination)], job.Cost).Rate, cost, known, waiting, e.now)
+	n := int(rank.Val())
+	w.Rank, w.KeyAhead = &n, &n
+	if least := n + int(keys.Val()); w.Reason == Turn && least > 0 {
+		w.AheadAtLeast = &least // one of each of these keys, which may have more turns before
+	} else {
+		w.Ahead = &n
 	}
+	w.addPlace()
 	return nil
+}
+
+// placeInQueue finds the job in its queue, or among those that its breaker deferred: when that closes, these go behind
+// the jobs in the queue, in the order in which they are due. Its place is not exact where keys may take turns, and far
+// behind jobs that have left the queue.
+func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue string, w *Waiting, deferred bool) (found bool, err error) {
+	var length, index, keyed, turns, held *redis.IntCmd
+	var gone *redis.StringCmd
+	var urgent, others []*redis.IntCmd
+	by := store.DeferredKey(queue, store.Reason(job.ReasonCode).About())
+	// No transaction: a full Redis queues none, and a job more or less matters little.
+	_, err = redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
+		length = pipe.LLen(ctx, store.PendingKey(queue))
+		if deferred {
+			index = pipe.ZRank(ctx, by, job.ID)
+		} else { // jobs are taken from the list's end
+			index = pipe.LPos(ctx, store.PendingKey(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
+		}
+		keyed, turns = pipe.Exists(ctx, store.KeyedKey(queue)), pipe.ZCard(ctx, store.TurnsKey(queue))
+		gone, held = pipe.Get(ctx, store.TombstonesKey(queue)), pipe.ZCard(ctx, store.HeldJobsKey(queue, job.Key))
+		for i, q := range e.ns().Queues(job.Destination) {
+			if n := pipe.LLen(ctx, store.PendingKey(q)); q != queue {
+				others = append(others, n)
+			}
+			if i < slices.Index(store.Priorities, store.Priority(job.Priority)) {
+				urgent = append(urgent, others[len(others)-1], pipe.ZCard(ctx, store.HeldKey(q)))
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("explain: %w", err)
+	}
+	w.MoreUrgent = new(int)
+	for _, n := range urgent {
+		*w.MoreUrgent += int(n.Val())
+	}
+	w.others = slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
+	n := max(0, int(length.Val()-1-index.Val()))
+	if deferred {
+		n = int(length.Val() + index.Val())
+	}
+	tombstones, _ := strconv.Atoi(gone.Val())
+	unsorted := keyed.Val() == 0
+	switch {
+	case index.Err() != nil && (deferred || length.Val() <= farthest):
+		return false, nil // it has left the queue since it was read
+	case index.Err() != nil && unsorted:
+		least := max(0, farthest-tombstones)
+		w.AheadAtLeast = &least
+		return true, nil
+	case index.Err() != nil:
+		n = farthest
+	default:
+		w.Rank = &n
+	}
+	if n == 0 && turns.Val() == 0 || unsorted && tombstones == 0 {
+		w.Ahead = &n
+		return true, nil
+	}
+	inLine, same, err := e.count(ctx, job, queue, min(n, int(length.Val())))
+	if err != nil {
+		return false, err
+	}
+	exact := max(0, n-tombstones)
+	if !deferred && n <= mostCosts {
+		exact = inLine
+	}
+	least := max(inLine, exact)
+	if !unsorted {
+		least = same + int(held.Val())
+	}
+	if unsorted && (deferred || n <= mostCosts) {
+		w.Ahead = &exact
+	} else {
+		w.AheadAtLeast = &least
+	}
+	return true, nil
+}
+
+// count counts the jobs among the first ones of a queue that have not left it, and those with the key of a job: keys
+// take turns, and each keeps its order.
+func (e *Explainer) count(ctx context.Context, job *jobs.Job, queue string, n int) (inLine, same int, err error) {
+	if n == 0 {
+		return 0, 0, nil
+	}
+	ids, err := e.rdb.LRange(ctx, store.PendingKey(queue), -int64(min(n, mostCosts)), -1).Result()
+	if err != nil {
+		return 0, 0, fmt.Errorf("explain: %w", err)
+	}
+	var fields []*redis.SliceCmd
+	if _, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
+		for _, id := range ids {
+			fields = append(fields, pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldKey))
+		}
+		return nil
+	}); err != nil {
+		return 0, 0, fmt.Errorf("explain: %w", err)
+	}
+	for _, f := range fields {
+		if f.Val()[0] != store.StatePending {
+			continue
+		}
+		inLine++
+		if key, _ := f.Val()[1].(string); key == job.Key {
+			same++
+		}
+	}
+	return inLine, same, nil
 }
 
 // mostCosts bounds the jobs whose costs are read.
@@ -139,52 +236,35 @@ func keysBefore(n int64) string {
 	return fmt.Sprintf("%d keys are before its own", n)
 }
 
-// placeOfDeferred is Place for a job that a breaker deferred. When the breaker closes,
-// these go behind the jobs in the queue, in the order in which they are due.
-func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
-	var length, rank *redis.IntCmd
-	_, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
-		length = pipe.LLen(ctx, store.PendingKey(queue))
-		rank = pipe.ZRank(ctx, store.DeferredKey(queue, store.Reason(job.ReasonCode).About()), job.ID)
-		return nil
-	})
-	switch {
-	case errors.Is(err, redis.Nil): // it has left since it was read
-		return nil
-	case err != nil:
-		return fmt.Errorf("explain: %w", err)
-	}
-	n := int(length.Val() + rank.Val())
-	w.Ahead = &n
-	w.addPlace()
-	return nil
-}
-
 // place words how many jobs are ahead.
 func (w *Waiting) place() string {
+	words := Count(w.ahead(), "job is", "jobs are") + " ahead"
 	switch {
+	case w.Ahead != nil && *w.Ahead == 0:
+		words = "next in line"
+	case w.Ahead == nil && *w.AheadAtLeast == 0:
+		words = "keys may take turns"
 	case w.Ahead == nil:
-		return fmt.Sprintf("more than %d jobs are ahead", *w.AheadAtLeast)
-	case *w.Ahead == 0:
-		return "next in line"
-	case *w.Ahead == 1:
-		return "1 job is ahead"
+		words = "at least " + words
 	}
-	return fmt.Sprintf("%d jobs are ahead", *w.Ahead)
+	if w.MoreUrgent != nil && *w.MoreUrgent > 0 {
+		words += ", and " + Count(*w.MoreUrgent, "more urgent job waits", "more urgent jobs wait")
+	}
+	return words
 }
 
 // addPlace adds its place in the queue to the text.
 func (w *Waiting) addPlace() {
 	switch w.Reason {
 	case Turn:
-		if *w.Ahead > 0 {
-			w.Text += "; " + w.place() + " in its own"
+		if *w.KeyAhead > 0 {
+			w.Text += "; " + Count(*w.KeyAhead, "job is", "jobs are") + " ahead in its own"
 		}
 	case BreakerOpen, BreakerTripped, BreakerProbing:
 		w.Text += "; " + w.place()
 	case Queued:
 		switch first := w.Ahead != nil && *w.Ahead == 0; {
-		case w.Text == inLine && first:
+		case w.Text == inLine && first && *w.MoreUrgent == 0:
 			w.Text = nextInLine
 		case w.Text == inLine:
 			w.Text = "waiting for its turn: " + w.place()

@@ -45,13 +45,14 @@ func TestPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	number := func(n int) *int { return &n }
+	const urgent = ", and 1 more urgent job waits"
 	for id, want := range map[string]Waiting{
-		"job-0":                        {Reason: Queued, Text: nextInLine, Ahead: number(0)},
-		"job-1":                        {Reason: Queued, Text: "waiting for its turn: 1 job is ahead", Ahead: number(1)},
-		"job-7":                        {Reason: Queued, Text: "waiting for its turn: 7 jobs are ahead", Ahead: number(7)},
-		fmt.Sprint("job-", farthest-1): {Reason: Queued, Text: "waiting for its turn: 9999 jobs are ahead", Ahead: number(farthest - 1)},
-		fmt.Sprint("job-", farthest+1): {Reason: Queued, Text: "waiting for its turn: more than 10000 jobs are ahead", AheadAtLeast: number(farthest)},
-		"high":                         {Reason: Queued, Text: nextInLine, Ahead: number(0)},
+		"job-0":                        {Reason: Queued, Text: "waiting for its turn: next in line" + urgent, Ahead: number(0), MoreUrgent: number(1)},
+		"job-1":                        {Reason: Queued, Text: "waiting for its turn: 1 job is ahead" + urgent, Ahead: number(1), MoreUrgent: number(1)},
+		"job-7":                        {Reason: Queued, Text: "waiting for its turn: 7 jobs are ahead" + urgent, Ahead: number(7), MoreUrgent: number(1)},
+		fmt.Sprint("job-", farthest-1): {Reason: Queued, Text: "waiting for its turn: at least 9998 jobs are ahead" + urgent, AheadAtLeast: number(farthest - 2), MoreUrgent: number(1)},
+		fmt.Sprint("job-", farthest+1): {Reason: Queued, Text: "waiting for its turn: at least 9999 jobs are ahead" + urgent, AheadAtLeast: number(farthest - 1), MoreUrgent: number(1)},
+		"high":                         {Reason: Queued, Text: nextInLine, Ahead: number(0), MoreUrgent: number(0)},
 		"later":                        {Reason: Scheduled},
 		"child":                        {Reason: Parents},
 		"paused":                       {Reason: Paused},
@@ -71,7 +72,7 @@ func TestPlace(t *testing.T) {
 		if want.Reason != Queued {
 			got.Text, got.Until = "", nil
 		}
-		if diff := cmp.Diff(want, *got, cmpopts.IgnoreUnexported(Waiting{})); diff != "" {
+		if diff := cmp.Diff(want, *got, cmpopts.IgnoreUnexported(Waiting{}), cmpopts.IgnoreFields(Waiting{}, "Rank")); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", id, diff)
 		}
 	}
@@ -89,6 +90,93 @@ func TestPlace(t *testing.T) {
 	}
 	if err := New(rdb, client).Place(t.Context(), &jobs.Job{Status: jobs.Running}, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is said of jobs ahead is compared with the order in which jobs start, while keys take turns and before, with jobs
+// that were cancelled, come later or are more urgent.
+func TestPlaceIsThatOfTheStarts(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Database(t).Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations("keyed", "plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, destination := range []string{"keyed", "plain"} {
+		worker := fmt.Sprintf(`{"seen_at":%d,"destinations":["keyed","plain"]}`, time.Now().UnixMilli())
+		if err := rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", worker).Err(); err != nil {
+			t.Fatal(err)
+		}
+		var specs []*jobs.Spec
+		for i := range 40 {
+			options := []jobs.Option{jobs.ID(fmt.Sprint(destination, "-", i))}
+			switch key := []string{"alice", "alice", "bob", "", "alice", "carol"}[i%6]; {
+			case i%10 == 7:
+				options = append(options, jobs.Delay(time.Hour))
+			case i%10 == 8:
+				options = append(options, jobs.Prioritize(jobs.PriorityHigh))
+			case destination == "keyed" && key != "" && (key != "carol" || i < 6):
+				options = append(options, jobs.Key(key))
+			}
+			specs = append(specs, jobs.New(destination, 1, options...))
+		}
+		if _, err := client.EnqueueMany(t.Context(), specs); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range []int{2, 12, 30} {
+			if err := client.Cancel(t.Context(), fmt.Sprint(destination, "-", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := []map[string]Waiting{{}, {}} // before and after the first starts
+		look := func(round int) {
+			for _, s := range specs {
+				job, err := client.Get(t.Context(), s.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e := New(rdb, client)
+				if w, err := e.Waiting(t.Context(), job); err == nil && w != nil && job.Priority == jobs.PriorityDefault && e.Place(t.Context(), job, w) == nil {
+					said[round][job.ID] = *w
+				}
+			}
+		}
+		var started []string
+		fetch := func(n int) {
+			reply, err := store.Fetch(t.Context(), rdb, store.FetchArgs{
+				Queue: store.DefaultNamespace.Queue(destination, "default"), Run: fmt.Sprint("r", n), Worker: "host:1", Max: n, Lease: time.Minute, Scarce: true,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range reply.Jobs {
+				started = append(started, j.ID)
+			}
+		}
+		look(0)
+		fetch(5)
+		first := len(started)
+		look(1)
+		fetch(100)
+		if len(started) != 29 {
+			t.Fatalf("%d jobs of %s start, want 29", len(started), destination)
+		}
+		for i, id := range started {
+			for round, from := range []int{0, first} {
+				w := said[round][id]
+				switch before := i - from; {
+				case before < 0:
+				case w.Ahead == nil && w.AheadAtLeast == nil, w.Ahead == nil && destination == "plain", w.Ahead == nil && before == 0 && round == 1:
+					t.Errorf("%s: nothing exact is said of its place: %q", id, w.Text)
+				case w.Ahead != nil && *w.Ahead != before, w.AheadAtLeast != nil && *w.AheadAtLeast > before:
+					t.Errorf("%s starts after %d others: %q", id, before, w.Text)
+				case destination == "keyed" && round == 1 && (w.Reason != Turn || w.KeyAhead == nil || !strings.Contains(w.Text, "keys take turns")):
+					t.Errorf("%s: its turn is not said: %+v", id, w)
+				case destination == "plain" && *w.MoreUrgent != 4:
+					t.Errorf("%s: %+v, want 4 more urgent jobs", id, w)
+				}
+			}
+		}
 	}
 }
 

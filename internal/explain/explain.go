@@ -67,10 +67,16 @@ type Waiting struct {
 	Until   *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
 	Breaker string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
 	// Ahead and AheadAtLeast are set by [Explainer.Place].
-	Ahead        *int `json:"ahead" doc:"How many jobs are before it in its queue; null if it is in none, or not among the first ones." example:"12"`
-	AheadAtLeast *int `json:"ahead_at_least" doc:"How many were searched without finding it; else null." example:"10000"`
+	Ahead        *int `json:"ahead" doc:"How many jobs of its destination and priority start before it, or of its key if that holds it; null if it is in no queue, or that is not exact." example:"12"`
+	AheadAtLeast *int `json:"ahead_at_least" doc:"How many do at least, if ahead is not exact: keys take turns, or it is not among the first ones; else null." example:"10000"`
+	KeyAhead     *int `json:"key_ahead" doc:"How many jobs of its key are before it, if it waits for the turn or the limits of its key; else null." example:"3"`
+	MoreUrgent   *int `json:"more_urgent" doc:"How many jobs wait in the more urgent queues of its destination, most of which start before it; null if it is in no queue." example:"0"`
+
+	// Rank is its place in its queue, or among the jobs of its key, for a forecast.
+	Rank *int `json:"-"`
 
 	reserved bool   // for more urgent jobs: it has no turn yet
+	others   bool   // jobs of other priorities wait
 	brief    string // see Brief; "" for the words of its Reason
 }
 

@@ -46,7 +46,7 @@ func TestTurnByRate(t *testing.T) {
 		{Waiting{Ahead: number(2)}, true, "RATE allows 60 calls an hour; 2 jobs are ahead, its turn is not before 14:33:18, because jobs of other priorities wait too", time.Time{}},
 		{Waiting{Ahead: number(100)}, false, "RATE allows 60 calls an hour; 100 jobs are ahead, its turn is due in 1h41m, at 16:11:18", now.Add(100*time.Minute + 30*time.Second)},
 		{Waiting{Ahead: number(101)}, false, "RATE allows 60 calls an hour; 101 jobs are ahead, its turn is not before 16:12:18", time.Time{}}, // their costs are not read
-		{Waiting{AheadAtLeast: number(60)}, false, "RATE allows 60 calls an hour; more than 60 jobs are ahead, its turn is not before 15:31:18", time.Time{}},
+		{Waiting{AheadAtLeast: number(60)}, false, "RATE allows 60 calls an hour; at least 60 jobs are ahead, its turn is not before 15:31:18", time.Time{}},
 	} {
 		row.w.addTurn(r, row.w.ahead(), min(row.w.ahead(), mostCosts), row.others, now)
 		if row.w.Text != row.want || (row.w.Until == nil) != row.until.IsZero() || row.w.Until != nil && !row.w.Until.Equal(row.until) {

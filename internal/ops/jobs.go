@@ -67,7 +67,7 @@ func (s *System) Job(ctx context.Context, id string) (Job, error) {
 func (s *System) eta(ctx context.Context, job *jobs.Job, w *explain.Waiting) (*jobs.ETA, error) {
 	p := jobs.Place{}
 	if w != nil {
-		p = jobs.Place{Ahead: w.Ahead, Until: w.Until}
+		p = jobs.Place{Ahead: w.Rank, Until: w.Until}
 	}
 	return s.client.ETA(ctx, job, p)
 }
