@@ -18,8 +18,8 @@ import (
 // eventTypes are the values of the parameter type.
 var eventTypes = []string{"job", "job.completed", "job.failed", "job.cancelled", "job.expired", feed.Breaker, feed.Destination}
 
-// mostEventBytes bounds the events of one write.
-const mostEventBytes = 64 << 10
+// mostEventBytes bounds the events of one write, without responses, mostEvents their number.
+const mostEventBytes, mostEvents = 64 << 10, 100
 
 // eventsOf returns the selection of events of a request, and whether they come with responses.
 func eventsOf(r *http.Request) (o feed.SubscribeOptions, responses bool, p *Problem) {
@@ -131,7 +131,8 @@ func (a *api) eventsProblem(ctx context.Context, err error) *Problem {
 }
 
 // writeEvents writes events until the client disconnects, is too slow, or loses the scope.
-// Buffered events are written at once. If a response cannot be read, the stream ends before its event.
+// Buffered events are written at once, with their responses read together. If these cannot be read, the stream ends
+// before them.
 func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.Subscription, responses bool) {
 	id, _ := access.From(ctx)
 	control := http.NewResponseController(w)
@@ -140,16 +141,6 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.
 		_, err := w.Write(out.Bytes())
 		out.Reset()
 		return err == nil && control.Flush() == nil
-	}
-	event := func(e feed.Event) (ok bool) {
-		var err error
-		if responses {
-			e, err = a.events.WithResponse(ctx, e)
-		}
-		if err == nil {
-			writeEvent(&out, e)
-		}
-		return err == nil
 	}
 	out.WriteString("retry: 2000\n: the stream stays open until you close it\n\n")
 	if !send() {
@@ -167,19 +158,24 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.
 			}
 			out.WriteString(": still here\n\n")
 		case e, ok := <-sub.C:
-			for more := true; ok && more; {
-				if ok = event(e); !ok {
+			var batch []feed.Event
+			for size, more := 0, ok; more; {
+				batch, size = append(batch, e), size+len(e.Data)
+				if more = size < mostEventBytes && len(batch) < mostEvents; !more {
 					break
 				}
 				select {
 				case e, ok = <-sub.C:
-					more = out.Len() < mostEventBytes
-					if ok && !more {
-						ok = event(e)
-					}
+					more = ok
 				default:
 					more = false
 				}
+			}
+			if responses && a.events.AddResponses(ctx, batch) != nil {
+				batch, ok = nil, false
+			}
+			for _, e := range batch {
+				writeEvent(&out, e)
 			}
 			if !ok {
 				_ = send()

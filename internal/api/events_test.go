@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,18 @@ func TestEventsWithResponses(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]any{"job.completed 201": 201.0, "job.completed 200": 200.0, "job.expired 0": nil}, statuses); diff != "" {
 		t.Error(diff)
+	}
+	var ids []string
+	for i := range 2*mostEvents + 10 { // their responses are read together
+		ids = append(ids, fmt.Sprint("late-", i))
+	}
+	u.add(t, "shop", []jobs.Option{jobs.TTL(0)}, ids...)
+	for range ids {
+		if e := s.nextOf("shop"); !slices.Contains(ids, fmt.Sprint(e.data["id"])) {
+			t.Errorf("an event of %v", e.data["id"])
+		} else if response, has := e.data["response"]; !has || response != nil {
+			t.Errorf("%v: response %v", e.data["id"], response)
+		}
 	}
 	u.get(t, "/v1/events?responses=true", "As", "read").problem(t, http.StatusForbidden)
 	u.get(t, "/v1/events?responses=1").problem(t, http.StatusUnprocessableEntity)

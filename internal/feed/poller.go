@@ -300,24 +300,33 @@ func jobEvent(e store.Event) Event {
 	}
 }
 
-// WithResponse returns the event of a job with response in its Data: the latest one, its body up to 4096 bytes; null if
-// there was none, or the job is not kept any more. Other events stay as they are. Errors: Redis's.
-func (h *Hub) WithResponse(ctx context.Context, e Event) (Event, error) {
-	if e.job == "" {
-		return e, nil
+// AddResponses adds to the Data of events of jobs their response, in one round trip: the latest one, its body up to
+// 4096 bytes; null if there was none, or the job is not kept any more. Other events stay as they are. Errors: Redis's.
+func (h *Hub) AddResponses(ctx context.Context, events []Event) error {
+	var keys []string
+	var of []*Event
+	for i := range events {
+		if e := &events[i]; e.job != "" {
+			keys, of = append(keys, store.TaskKey(e.queue, e.job)), append(of, e)
+		}
 	}
-	fields, _, err := store.Outlines(ctx, h.rdb, []string{store.TaskKey(e.queue, e.job)}, []string{store.FieldResponseStatus, store.FieldResponseBody})
+	if len(keys) == 0 {
+		return nil
+	}
+	fields, _, err := store.Outlines(ctx, h.rdb, keys, []string{store.FieldResponseStatus, store.FieldResponseBody})
 	if err != nil {
-		return e, fmt.Errorf("feed: %w", err)
+		return fmt.Errorf("feed: %w", err)
 	}
-	var response *jobs.Response
-	if status, err := strconv.Atoi(fields[0][store.FieldResponseStatus]); err == nil {
-		response = &jobs.Response{Status: status}
-		response.ContentType, response.Body, _, _ = store.ParseGatewayBody(fields[0][store.FieldResponseBody])
+	for i, e := range of {
+		var response *jobs.Response
+		if status, err := strconv.Atoi(fields[i][store.FieldResponseStatus]); err == nil {
+			response = &jobs.Response{Status: status}
+			response.ContentType, response.Body, _, _ = store.ParseGatewayBody(fields[i][store.FieldResponseBody])
+		}
+		added, _ := json.Marshal(response)
+		e.Data = slices.Concat(e.Data[:len(e.Data)-1], []byte(`,"response":`), added, []byte("}"))
 	}
-	added, _ := json.Marshal(response)
-	e.Data = slices.Concat(e.Data[:len(e.Data)-1], []byte(`,"response":`), added, []byte("}"))
-	return e, nil
+	return nil
 }
 
 // jobData is the Data of a job event.
