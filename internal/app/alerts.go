@@ -24,7 +24,7 @@ import (
 func AlertOptions(cfg *config.Config, observe notice.Observer, log *slog.Logger) (alerts.Options, error) {
 	c := cfg.Alerts
 	o := alerts.Options{
-		OpenTooLong: atOnce(time.Duration(c.OpenTooLong)), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
+		OpenTooLong: explicit(time.Duration(c.OpenTooLong)), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
 		OldestPending: time.Duration(c.OldestPending), Expiring: c.Expiring, PublicURL: cfg.API.PublicURL, Namespace: cfg.RedisNamespace, Logger: log,
 	}
 	for _, d := range cfg.Destinations {

@@ -21,6 +21,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/oauth"
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -103,11 +104,12 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		log.WarnContext(ctx, "REDIS_NAMESPACE is new in this database; jobs of other namespaces stay there",
 			"namespace", cfg.RedisNamespace, "others", others)
 	}
-	counting, err := newCounting(cfg, rdb, log)
+	charts, err := NewClient(rdb, cfg, nil, log)
 	if err != nil {
-		return err
+		return fmt.Errorf("app: charts: %w", err)
 	}
-	w := &workerProcess{rdb: rdb, log: log, counted: counted, counting: counting, traced: traced, namespace: cfg.RedisNamespace, onTransition: process.OnTransition}
+	recorder := minutes.NewRecorder(rdb, charts, log)
+	w := &workerProcess{rdb: rdb, log: log, counted: counted, recorder: recorder, traced: traced, namespace: cfg.RedisNamespace, onTransition: process.OnTransition}
 	if w.tokens, err = oauth.NewOwn(); err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
@@ -124,7 +126,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
-	counting.run(ctx, &stop)
+	stop.background(ctx, recorder.Run) // until after the publisher's end: its last jobs count
 	seen.follow(ctx, first.publisher.Started(), &stop)
 	system := ops.New(ops.Options{Redis: rdb, Client: client, Log: log})
 	stop.background(ctx, func(ctx context.Context) { forgetRemoved(ctx, system, cfg.JobRetentionFailed, log) })
@@ -146,7 +148,7 @@ type workerProcess struct {
 	rdb      redis.UniversalClient
 	log      *slog.Logger
 	counted  *metrics.Metrics
-	counting *counting
+	recorder *minutes.Recorder
 	traced   *Tracing
 	tokens   *oauth.Own
 
@@ -184,8 +186,8 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config, before *g
 		Namespace:         cfg.RedisNamespace,
 		ShutdownTimeout:   cfg.ShutdownTimeout,
 		RetryLoopInterval: time.Duration(cfg.Retry.LoopInterval),
-		Retention:         atOnce(cfg.JobRetention),
-		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
+		Retention:         explicit(cfg.JobRetention),
+		RetentionFailed:   explicit(cfg.JobRetentionFailed),
 		MaxCrashes:        cfg.MaxCrashes,
 		Config:            w.config,
 	}
@@ -194,7 +196,7 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config, before *g
 	}
 	alerting.observe(&options)
 	w.counted.Observe(&options)
-	w.counting.observe(&options)
+	w.recorder.Observe(&options)
 	called.observe(&options)
 	w.traced.observe(&options)
 	options.Observe(publisher.Observer{OnTransition: w.onTransition})
@@ -501,21 +503,13 @@ func dialects(names []string) []hint.Dialect {
 // BreakerOptions are those of a destination's breaker that its variables set.
 func BreakerOptions(d config.Destination) breaker.Options {
 	b := d.Breaker
-	jitter := b.CooldownJitter
-	if jitter == 0 {
-		jitter = -1 // none; 0 would be the default
-	}
-	outage := b.OutageThreshold
-	if outage == 0 {
-		outage = -1 // off; 0 would be the default
-	}
 	return breaker.Options{
-		OutageThreshold:    outage,
+		OutageThreshold:    explicit(b.OutageThreshold),
 		Disabled:           !b.Enabled,
 		FailureThreshold:   b.FailureThreshold,
 		Cooldown:           time.Duration(b.Cooldown),
 		CooldownMultiplier: b.CooldownMultiplier,
-		CooldownJitter:     jitter,
+		CooldownJitter:     explicit(b.CooldownJitter),
 		MaxCooldown:        time.Duration(b.MaxCooldown),
 		IgnoreHints:        !b.TrustHints,
 		NoLearning:         !b.Learn,
@@ -528,11 +522,11 @@ func BreakerOptions(d config.Destination) breaker.Options {
 	}
 }
 
-// atOnce translates a retention: 0 is "not at all" in the configuration and "the
-// default" to the publisher.
-func atOnce(d time.Duration) time.Duration {
-	if d == 0 {
+// explicit translates a setting: 0 is "not at all" in the configuration and "the
+// default" in options.
+func explicit[T int | float64 | time.Duration](v T) T {
+	if v == 0 {
 		return -1
 	}
-	return d
+	return v
 }
