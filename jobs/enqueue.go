@@ -287,12 +287,19 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 }
 
 // headersOf returns the values that never change after the enqueue.
-func headersOf(j *Job) (map[string]string, error) {
-	h := make(map[string]string, 4)
+func headersOf(j *Job) (h map[string]string, err error) {
+	h = make(map[string]string, 4)
 	set := func(name, value string) {
 		if value != "" {
 			h[name] = value
 		}
+	}
+	encode := func(name, what string, value any) {
+		b, failed := json.Marshal(value)
+		if failed != nil {
+			err = fmt.Errorf("encode %s: %w", what, failed)
+		}
+		set(name, string(b))
 	}
 	set(store.HeaderCreated, strconv.FormatInt(j.CreatedAt.UnixMilli(), 10))
 	set(store.HeaderKey, j.Key)
@@ -310,11 +317,7 @@ func headersOf(j *Job) (map[string]string, error) {
 		set(store.HeaderGateway, "0")
 	}
 	if len(j.After) > 0 {
-		b, err := json.Marshal(j.After)
-		if err != nil {
-			return nil, fmt.Errorf("encode parents: %w", err)
-		}
-		set(store.HeaderAfter, string(b))
+		encode(store.HeaderAfter, "parents", j.After)
 	}
 	if j.MaxReschedules != nil {
 		set(store.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
@@ -323,28 +326,16 @@ func headersOf(j *Job) (map[string]string, error) {
 		set(store.HeaderCost, strconv.Itoa(j.Cost))
 	}
 	if len(j.Costs) > 0 {
-		b, err := json.Marshal(j.Costs)
-		if err != nil {
-			return nil, fmt.Errorf("encode costs: %w", err)
-		}
-		set(store.HeaderCosts, string(b))
+		encode(store.HeaderCosts, "costs", j.Costs)
 	}
 	if j.Request.TimeoutSecs != 0 {
 		set(store.HeaderTimeout, strconv.Itoa(j.Request.TimeoutSecs))
 	}
 	if len(j.Request.Headers) > 0 {
-		b, err := json.Marshal(j.Request.Headers)
-		if err != nil {
-			return nil, fmt.Errorf("encode headers: %w", err)
-		}
-		set(store.HeaderHeaders, string(b))
+		encode(store.HeaderHeaders, "headers", j.Request.Headers)
 	}
 	if j.Retry != nil {
-		b, err := json.Marshal(j.Retry)
-		if err != nil {
-			return nil, fmt.Errorf("encode retry policy: %w", err)
-		}
-		set(store.HeaderRetry, string(b))
+		encode(store.HeaderRetry, "retry policy", j.Retry)
 	}
-	return h, nil
+	return h, err
 }
