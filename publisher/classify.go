@@ -113,19 +113,15 @@ func (r callResult) withinJobTimeout(job *jobs.Job) callResult {
 
 // notCalledError is the error of a handler that has not called the API. It fails the job as
 // other errors do and is not reported to the breaker.
-type notCalledError struct{ err error }
+type notCalledError struct{ error }
 
-func (e *notCalledError) Error() string { return e.err.Error() }
-
-func (e *notCalledError) Unwrap() error { return e.err }
+func (e *notCalledError) Unwrap() error { return e.error }
 
 // sentError is the error of a job whose call was refused because of its token, and for which there
 // is no other one.
-type sentError struct{ err error }
+type sentError struct{ error }
 
-func (e *sentError) Error() string { return e.err.Error() }
-
-func (e *sentError) Unwrap() error { return e.err }
+func (e *sentError) Unwrap() error { return e.error }
 
 func isNotCalled(err error) bool {
 	_, ok := errors.AsType[*notCalledError](err)
@@ -133,11 +129,9 @@ func isNotCalled(err error) bool {
 }
 
 // noAnswerError is the error of a call that was sent and not answered.
-type noAnswerError struct{ err error }
+type noAnswerError struct{ error }
 
-func (e *noAnswerError) Error() string { return e.err.Error() }
-
-func (e *noAnswerError) Unwrap() error { return e.err }
+func (e *noAnswerError) Unwrap() error { return e.error }
 
 // unanswered reports whether it is known that the API did not answer: a timeout, or an error of
 // the network. Other errors of a handler in Go may be its own.

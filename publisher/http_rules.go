@@ -130,13 +130,11 @@ const maxBy = 200
 
 // decidedError is the error of a call that a rule or the API itself failed or rescheduled.
 type decidedError struct {
-	by  string
-	err error
+	error
+	by string
 }
 
-func (e *decidedError) Error() string { return e.err.Error() }
-
-func (e *decidedError) Unwrap() error { return e.err }
+func (e *decidedError) Unwrap() error { return e.error }
 
 // decided is the outcome of a decision on the answer to a job's call with a token.
 func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
@@ -157,13 +155,13 @@ func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints 
 	case ThenLimited:
 		return &jobs.RateLimitedError{RetryAfter: cmp.Or(d.Wait, hints.wait), Scope: cmp.Or(d.Scope, hints.scope), Err: errors.New(by)}
 	case ThenReschedule:
-		return &decidedError{by, jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend))}
+		return &decidedError{jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend)), by}
 	case ThenUnauthorized:
 		scope, _ := h.credentials(job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}
 	case ThenRetry:
-		return &decidedError{by, answered}
+		return &decidedError{answered, by}
 	case ThenFail:
 	}
-	return &decidedError{by, jobs.Discard(answered)}
+	return &decidedError{jobs.Discard(answered), by}
 }

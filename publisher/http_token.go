@@ -47,13 +47,11 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 
 // refusedCredentialsError is the error of refused credentials, with their id.
 type refusedCredentialsError struct {
-	err error
-	id  string
+	error
+	id string
 }
 
-func (e *refusedCredentialsError) Error() string { return e.err.Error() }
-
-func (e *refusedCredentialsError) Unwrap() error { return e.err }
+func (e *refusedCredentialsError) Unwrap() error { return e.error }
 
 // withCredentials adds to an error of refused credentials which those are: token, or what the
 // tokens of the job's key are obtained with.

@@ -15,7 +15,7 @@ import (
 func TestBreakerOutcomeOfDecisions(t *testing.T) {
 	t.Parallel()
 	problem := errors.New("invalid title")
-	fail, again := &decidedError{"rule 1", jobs.Discard(problem)}, &decidedError{"rule 1", jobs.Reschedule(1)}
+	fail, again := &decidedError{jobs.Discard(problem), "rule 1"}, &decidedError{jobs.Reschedule(1), "rule 1"}
 	for _, row := range []struct {
 		kind   callKind
 		err    error

@@ -29,10 +29,9 @@ const (
 )
 
 // inputError is about what was given on the command line or in a file.
-type inputError struct{ err error }
+type inputError struct{ error }
 
-func (e *inputError) Error() string { return e.err.Error() }
-func (e *inputError) Unwrap() error { return e.err }
+func (e *inputError) Unwrap() error { return e.error }
 
 func inputErrorf(format string, args ...any) error {
 	return &inputError{fmt.Errorf(format, args...)}

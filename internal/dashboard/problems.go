@@ -44,10 +44,9 @@ func refused(scope string) *problem {
 }
 
 // broken is an internal error, as opposed to an outage of Redis.
-type broken struct{ err error }
+type broken struct{ error }
 
-func (b *broken) Error() string { return b.err.Error() }
-func (b *broken) Unwrap() error { return b.err }
+func (b *broken) Unwrap() error { return b.error }
 
 // problemPage is the data of the page of a problem.
 type problemPage struct {
@@ -77,7 +76,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if b, ok := errors.AsType[*broken](err); ok {
-		d.log.Error("dashboard: a page could not be made", "path", r.URL.Path, "error", b.err)
+		d.log.Error("dashboard: a page could not be made", "path", r.URL.Path, "error", b.error)
 		d.showProblem(w, r, problemPage{
 			Title: "Something is broken", Status: http.StatusInternalServerError,
 			Text: "This page could not be rendered, which is a bug in Tidegate. See the log of tidegate api.",
