@@ -64,10 +64,7 @@ func (d *decision) make(ctx context.Context) error {
 	if d.events[0].known != nil && len(d.events) == 1 {
 		d.reply = *d.events[0].known
 	} else {
-		asked := reports
-		if asked == "" {
-			asked = "-" // none: whole records alone
-		}
+		asked := cmp.Or(reports, "-") // none: whole records alone
 		var err error
 		if d.reply, err = d.ask(doneScript, []any{"permits", asked}); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -355,9 +356,7 @@ func (n Namespace) operated(rdb redis.UniversalClient, name string, c *caller) (
 	if err == nil {
 		err = validClient(rdb)
 	}
-	if c.who == "" {
-		c.who = ProcessName()
-	}
+	c.who = cmp.Or(c.who, ProcessName())
 	c.who = strings.ToValidUTF8(c.who, "\uFFFD")
 	return p, err
 }

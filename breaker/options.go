@@ -172,43 +172,23 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Namespace = cmp.Or(o.Namespace, string(DefaultNamespace))
-	if o.FailureThreshold == 0 {
-		o.FailureThreshold = DefaultFailureThreshold
-	}
-	if o.OutageThreshold == 0 {
-		o.OutageThreshold = DefaultOutageThreshold
-	}
-	if o.Cooldown == 0 {
-		o.Cooldown = DefaultCooldown
-	}
-	if o.CooldownMultiplier == 0 {
-		o.CooldownMultiplier = DefaultCooldownMultiplier
-	}
-	if o.MaxCooldown == 0 {
-		o.MaxCooldown = DefaultMaxCooldown
-	}
-	if o.CooldownJitter == 0 {
-		o.CooldownJitter = DefaultCooldownJitter
-	}
+	o.FailureThreshold = cmp.Or(o.FailureThreshold, DefaultFailureThreshold)
+	o.OutageThreshold = cmp.Or(o.OutageThreshold, DefaultOutageThreshold)
+	o.Cooldown = cmp.Or(o.Cooldown, DefaultCooldown)
+	o.CooldownMultiplier = cmp.Or(o.CooldownMultiplier, DefaultCooldownMultiplier)
+	o.MaxCooldown = cmp.Or(o.MaxCooldown, DefaultMaxCooldown)
+	o.CooldownJitter = cmp.Or(o.CooldownJitter, DefaultCooldownJitter)
 	if o.Judge == nil {
 		o.Judge = Judge
 	}
-	if o.ProbeTimeout == 0 {
-		o.ProbeTimeout = DefaultProbeTimeout
-	}
-	if o.RefreshInterval == 0 {
-		o.RefreshInterval = DefaultRefreshInterval
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, DefaultProbeTimeout)
+	o.RefreshInterval = cmp.Or(o.RefreshInterval, DefaultRefreshInterval)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	for _, d := range []*time.Duration{&o.Cooldown, &o.MaxCooldown, &o.ProbeTimeout, &o.RefreshInterval, &o.Timeout} {
 		*d = min(*d, longest)
 	}
 	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas separate the names in an incident
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 

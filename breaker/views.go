@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"sync"
@@ -140,9 +141,7 @@ func (c *mirror) observe(key string, o observation) {
 		return // there is no breaker of that key
 	}
 	current := c.viewOf(key)
-	if o.record.Name == "" {
-		o.record.Name = current.record.Name
-	}
+	o.record.Name = cmp.Or(o.record.Name, current.record.Name)
 	next, lost := current.after(o)
 	if lost {
 		c.events.lost(key, current, next, o.received)

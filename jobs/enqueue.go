@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -251,9 +252,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		policy := s.Retry.withDefaults() // the spec may be used again
 		job.Retry = &policy
 	}
-	if job.Priority == "" {
-		job.Priority = PriorityDefault
-	}
+	job.Priority = cmp.Or(job.Priority, PriorityDefault)
 	if s.Cost != nil {
 		job.Cost = *s.Cost
 	}

@@ -107,9 +107,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Limit == 0 {
-		o.Limit = DefaultPage
-	}
+	o.Limit = cmp.Or(o.Limit, DefaultPage)
 	cur, err := decodeCursor(o.Cursor)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,15 +29,9 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.MaxPayloadBytes == 0 {
-		l.MaxPayloadBytes = 262144
-	}
-	if l.RetryMaxRetries == 0 {
-		l.RetryMaxRetries = 10
-	}
-	if l.RetryMaxDelay == 0 {
-		l.RetryMaxDelay = time.Hour
-	}
+	l.MaxPayloadBytes = cmp.Or(l.MaxPayloadBytes, 262144)
+	l.RetryMaxRetries = cmp.Or(l.RetryMaxRetries, 10)
+	l.RetryMaxDelay = cmp.Or(l.RetryMaxDelay, time.Hour)
 	return l
 }
 

@@ -169,9 +169,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	case base.User != nil:
 		errs = append(errs, errors.New("URL: must not hold a user or a password; use AuthToken"))
 	}
-	if o.Method == "" {
-		o.Method = http.MethodPost
-	}
+	o.Method = cmp.Or(o.Method, http.MethodPost)
 	if !httpguts.ValidHeaderFieldName(o.Method) {
 		errs = append(errs, fmt.Errorf("method %q is no HTTP method", o.Method))
 	}
@@ -197,9 +195,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.AuthTokenFile != "" && o.AuthToken != "" {
 		errs = append(errs, errors.New("AuthTokenFile: takes the place of AuthToken; leave one out"))
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.TokenSource != nil && (o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil) {
 		errs = append(errs, errors.New("TokenSource: takes the place of AuthToken and Tokens; leave them out"))
 	}
@@ -211,9 +207,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Connections < 0 {
 		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
 	}
-	if o.ResponseBodyBytes == 0 {
-		o.ResponseBodyBytes = defaultKept
-	}
+	o.ResponseBodyBytes = cmp.Or(o.ResponseBodyBytes, defaultKept)
 	if o.ResponseBodyBytes < 0 || o.ResponseBodyBytes > mostKept {
 		errs = append(errs, fmt.Errorf("ResponseBodyBytes: must be from 1 to %d, is %d", mostKept, o.ResponseBodyBytes))
 	}
@@ -229,9 +223,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.MaxPayloadBytes <= 0 {
 		o.MaxPayloadBytes = 262144
 	}
-	if o.Connections == 0 {
-		o.Connections = 10
-	}
+	o.Connections = cmp.Or(o.Connections, 10)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
 	}

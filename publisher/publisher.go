@@ -66,24 +66,20 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Worker == "" {
 		o.Worker = breaker.InstanceName("publisher")
 	}
-	defaultTo(&o.ShutdownTimeout, 30*time.Second)
-	defaultTo(&o.RetryLoopInterval, time.Second)
-	defaultTo(&o.Retention, 24*time.Hour)
-	defaultTo(&o.RetentionFailed, 90*24*time.Hour)
-	defaultTo(&o.RecoverSpread, 30*time.Second)
+	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 30*time.Second)
+	o.RetryLoopInterval = cmp.Or(o.RetryLoopInterval, time.Second)
+	o.Retention = cmp.Or(o.Retention, 24*time.Hour)
+	o.RetentionFailed = cmp.Or(o.RetentionFailed, 90*24*time.Hour)
+	o.RecoverSpread = cmp.Or(o.RecoverSpread, 30*time.Second)
 	o.Retention = max(0, o.Retention)
 	for _, d := range []*time.Duration{&o.ShutdownTimeout, &o.RetryLoopInterval, &o.Retention, &o.RetentionFailed, &o.RecoverSpread} {
 		*d = min(*d, store.Longest)
 	}
-	if o.MaxCrashes == 0 {
-		o.MaxCrashes = 3
-	}
+	o.MaxCrashes = cmp.Or(o.MaxCrashes, 3)
 	o.MaxCrashes = max(0, o.MaxCrashes)
 	if o.RetentionFailed < 0 {
 		o.RetentionFailed = time.Millisecond
@@ -102,12 +98,6 @@ func (o Options) validate() error {
 	check("RetryLoopInterval", o.RetryLoopInterval)
 	check("RecoverSpread", o.RecoverSpread)
 	return errors.Join(errs...)
-}
-
-func defaultTo(d *time.Duration, value time.Duration) {
-	if *d == 0 {
-		*d = value
-	}
 }
 
 // Publisher runs the handlers of destinations in this process.

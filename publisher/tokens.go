@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -82,9 +83,7 @@ var _ Tokens = (*TokensFile)(nil)
 // OpenTokens reads the file. The error names keys whose tokens are not valid, and never a
 // token.
 func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	log := o.Logger.With("file", path)
 	f := &TokensFile{}
 	file, _, err := tokens.Watch(tokens.WatchOptions[map[string]string]{

@@ -53,9 +53,7 @@ type Guard struct {
 
 // NewGuard returns a Guard. Errors: PublicURL is not a URL.
 func NewGuard(o GuardOptions) (*Guard, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"fmt"
 	"io/fs"
@@ -40,9 +41,7 @@ type known struct {
 // OpenTokens reads the file. The error is about the file and wraps [tokens.Errors]; it
 // never holds a token or a hash.
 func OpenTokens(path string, o Options) (*Tokens, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"log/slog"
@@ -38,9 +39,7 @@ var _ publisher.Rules = (*Decider)(nil)
 
 // Open reads the file. The error is tokens.Errors.
 func Open(o Options) (*Decider, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	d := &Decider{o: o, logged: outage.Limiter{Every: time.Minute}}
 	if o.File == "" {
 		return d, nil

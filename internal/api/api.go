@@ -6,6 +6,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -101,18 +102,10 @@ func build(o Options) *api {
 		client: o.Client, limits: o.Limits, events: o.Events, permits: o.Permits, heartbeat: o.Heartbeat, log: o.Logger,
 		bodies: newRoom(mostBodyBytes), lists: newRoom(mostListBytes), waiters: newRoom(mostWaiters), mux: http.NewServeMux(), cache: o.Cache,
 	}
-	if a.limits.MaxPayloadBytes == 0 {
-		a.limits.MaxPayloadBytes = 262144
-	}
-	if a.heartbeat == 0 {
-		a.heartbeat = 15 * time.Second
-	}
-	if a.log == nil {
-		a.log = slog.New(slog.DiscardHandler)
-	}
-	if a.cache == nil {
-		a.cache = ops.NewCache(nil)
-	}
+	a.limits.MaxPayloadBytes = cmp.Or(a.limits.MaxPayloadBytes, 262144)
+	a.heartbeat = cmp.Or(a.heartbeat, 15*time.Second)
+	a.log = cmp.Or(a.log, slog.New(slog.DiscardHandler))
+	a.cache = cmp.Or(a.cache, ops.NewCache(nil))
 	a.ops = ops.New(ops.Options{Redis: o.Redis, Client: o.Client, Log: a.log, Cache: a.cache})
 	a.huma = humago.New(a.mux, humaConfig())
 	a.enqueueOperations()

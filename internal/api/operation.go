@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -62,13 +63,7 @@ func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I)
 		}
 		next(ctx)
 	}}
-	where, timeout := o.where, o.timeout
-	if where == "" {
-		where = "body"
-	}
-	if timeout == 0 {
-		timeout = lookTimeout
-	}
+	where, timeout := cmp.Or(o.where, "body"), cmp.Or(o.timeout, lookTimeout)
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*answer[D], error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()

@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -48,12 +49,8 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Receivers = slices.Clone(o.Receivers)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Worker == "" {
-		o.Worker = breaker.ProcessName()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Worker = cmp.Or(o.Worker, breaker.ProcessName())
 	// Of the same name there may be another one, that has died a moment ago.
 	o.Worker += "-" + strings.ToLower(rand.Text()[:8])
 	return o

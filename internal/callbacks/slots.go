@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -67,9 +68,7 @@ func (t *callSlots) start(now time.Time) (release func()) {
 		defer t.mu.Unlock()
 		t.ended = time.Now()
 		took := t.ended.Sub(t.started[n])
-		if t.took == 0 {
-			t.took = took
-		}
+		t.took = cmp.Or(t.took, took)
 		t.took += (took - t.took) / 4
 		delete(t.started, n)
 		<-t.slots

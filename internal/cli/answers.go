@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -185,10 +186,7 @@ func shortWait(d time.Duration) string {
 }
 
 func (t triedAnswer) fill(r *rows) {
-	rule := t.Rule
-	if rule == "" {
-		rule = "none; the status decides"
-	}
+	rule := cmp.Or(t.Rule, "none; the status decides")
 	r.add("rule", rule)
 	r.add("outcome", t.Outcome)
 	if t.Wait > 0 {

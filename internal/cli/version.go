@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -56,9 +57,7 @@ func (p *Process) version() versionDocument {
 			}
 		}
 	}
-	if v.Version == "" {
-		v.Version = "devel"
-	}
+	v.Version = cmp.Or(v.Version, "devel")
 	return v
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/url"
@@ -64,9 +65,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	}
 	l.checkBreaker(d.Breaker, prefix+"CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.warnDestination(*d, prefix, cfg.ShutdownTimeout)
-	if d.Breaker.ProbeTimeout == 0 {
-		d.Breaker.ProbeTimeout = Millis(d.Timeout + probeMargin)
-	}
+	d.Breaker.ProbeTimeout = cmp.Or(d.Breaker.ProbeTimeout, Millis(d.Timeout+probeMargin))
 }
 
 // holdsUser is the problem of a URL with credentials before its host.

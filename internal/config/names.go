@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -89,10 +90,7 @@ func suggest(name, index string, known []string) string {
 		return "only a secret can come from a file: set " + plain
 	}
 	own := strings.TrimPrefix(strings.TrimPrefix(name, "DESTINATION_"+index+"_"), "CIRCUIT_BREAKER_")
-	near := nearest(name, index, known, max(3, len(own)/3))
-	if near == "" {
-		near = fuller(strings.TrimSuffix(name, own), own, index, known)
-	}
+	near := cmp.Or(nearest(name, index, known, max(3, len(own)/3)), fuller(strings.TrimSuffix(name, own), own, index, known))
 	if near != "" {
 		return "did you mean " + near + "?"
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ func New(o Options) (*Dashboard, error) {
 	if d.settings == nil {
 		d.settings = func(string) (simulate.Options, bool) { return simulate.Options{}, false }
 	}
-	if d.log == nil {
-		d.log = slog.Default()
-	}
+	d.log = cmp.Or(d.log, slog.Default())
 	if d.clock == nil {
 		d.clock = time.Now
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"html/template"
@@ -118,9 +119,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	b := t.Breaker
 	note := func(n notice) {
 		n.Target = t.Name
-		if n.Then == "" {
-			n.Then = "Tested again in"
-		}
+		n.Then = cmp.Or(n.Then, "Tested again in")
 		if n.Link == "" {
 			n.Link = "/breakers/" + t.Name
 		}

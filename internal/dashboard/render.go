@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -113,9 +114,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Vary", "Cookie, "+partHeader+", Accept-Encoding")
-	if s.status == 0 {
-		s.status = http.StatusOK
-	}
+	s.status = cmp.Or(s.status, http.StatusOK)
 	send(w, r, s.status, []byte(text.Printable(b.String()))) // after html/template has escaped it
 }
 

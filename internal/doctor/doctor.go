@@ -36,9 +36,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Namespace = cmp.Or(o.Namespace, store.DefaultNamespace)
-	if o.By == "" {
-		o.By = "doctor"
-	}
+	o.By = cmp.Or(o.By, "doctor")
 	if o.Retention <= 0 {
 		o.Retention = 24 * time.Hour
 	}

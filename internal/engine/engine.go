@@ -14,6 +14,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,27 +180,13 @@ type Engine struct {
 
 // New returns an engine on rdb, which it does not close.
 func New(rdb redis.UniversalClient, o Options) *Engine {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Gate == nil {
-		o.Gate = openGate{}
-	}
-	if o.PollMin == 0 {
-		o.PollMin = 100 * time.Millisecond
-	}
-	if o.PollMax == 0 {
-		o.PollMax = time.Second
-	}
-	if o.Suspect == nil {
-		o.Suspect = &Suspect{}
-	}
-	if o.Lease == 0 {
-		o.Lease = leaseDuration
-	}
-	if o.RecoverSpread == 0 {
-		o.RecoverSpread = 30 * time.Second
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Gate = cmp.Or[Gate](o.Gate, openGate{})
+	o.PollMin = cmp.Or(o.PollMin, 100*time.Millisecond)
+	o.PollMax = cmp.Or(o.PollMax, time.Second)
+	o.Suspect = cmp.Or(o.Suspect, &Suspect{})
+	o.Lease = cmp.Or(o.Lease, leaseDuration)
+	o.RecoverSpread = cmp.Or(o.RecoverSpread, 30*time.Second)
 	e := &Engine{completes: map[string]bool{}, pause: o.PollMin}
 	e.rdb, e.o, e.gate = rdb, o, o.Gate
 	e.name = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // a name needs no secrecy

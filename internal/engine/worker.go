@@ -107,12 +107,8 @@ type WorkerOptions struct {
 
 // NewWorker returns a worker for engines that share no queue.
 func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *Worker {
-	if o.PollEvery == 0 {
-		o.PollEvery = time.Second
-	}
-	if o.SecondCheck == 0 {
-		o.SecondCheck = secondCheck(engines[0].o.Lease)
-	}
+	o.PollEvery = cmp.Or(o.PollEvery, time.Second)
+	o.SecondCheck = cmp.Or(o.SecondCheck, secondCheck(engines[0].o.Lease))
 	w := &Worker{ready: make(chan *Delivery)}
 	w.rdb, w.o, w.engines, w.byQueue = rdb, o, engines, map[string]*Engine{}
 	w.poke, w.pollNow = make(chan struct{}, 1), make(chan struct{}, 1)

@@ -11,6 +11,7 @@
 package fakeapi
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"time"
@@ -87,12 +88,8 @@ func New(opts Options) *API {
 	if err := validateLimiter(opts.Limiter); err != nil {
 		panic("fakeapi: " + err.Error())
 	}
-	if opts.Status == 0 {
-		opts.Status = http.StatusCreated
-	}
-	if opts.LimitedStatus == 0 {
-		opts.LimitedStatus = http.StatusTooManyRequests
-	}
+	opts.Status = cmp.Or(opts.Status, http.StatusCreated)
+	opts.LimitedStatus = cmp.Or(opts.LimitedStatus, http.StatusTooManyRequests)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -165,10 +166,7 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 	if len(queues) > 0 {
 		_, err = redispipe.Run(ctx, h.rdb, func(pipe redis.Pipeliner) error {
 			for i, q := range queues {
-				after := p.at[q]
-				if after == "" {
-					after = strconv.FormatInt(max(1, p.from.UnixMilli()-1), 10)
-				}
+				after := cmp.Or(p.at[q], strconv.FormatInt(max(1, p.from.UnixMilli()-1), 10))
 				found[i] = store.QueueRead(ctx, pipe, q, after, pageOf)
 			}
 			return nil

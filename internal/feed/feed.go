@@ -113,12 +113,8 @@ func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	if o.Every <= 0 {
 		o.Every = 5 * time.Second
 	}
-	if o.Linger == 0 {
-		o.Linger = 30 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Linger = cmp.Or(o.Linger, 30*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Hub{
 		rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, o: o, wake: make(chan struct{}, 1), pages: make(chan struct{}, catchingUp),
 		subscribers: map[*Subscription]bool{}, waiters: map[Awaited]map[chan struct{}]bool{}, more: make(chan struct{}),

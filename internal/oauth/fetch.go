@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,10 +66,7 @@ var (
 
 // fetch gets tokens from the token endpoint with the lease of a claim, and keeps them.
 func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
-	refresh := have.Refresh
-	if refresh == "" {
-		refresh = seed
-	}
+	refresh := cmp.Or(have.Refresh, seed)
 	if why, retry := s.failing(); why != "" {
 		s.release(name)
 		r := renewal{problem: failedProblem + s.withoutToken(name, why), retry: retry}
@@ -95,9 +93,7 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 		r.until, r.due = time.Now().Add(usable), time.Now().Add(renew)
 		until, due = strconv.FormatInt(usable.Milliseconds(), 10), strconv.FormatInt(renew.Milliseconds(), 10)
 	}
-	if got.RefreshToken == "" {
-		got.RefreshToken = refresh
-	}
+	got.RefreshToken = cmp.Or(got.RefreshToken, refresh)
 	if s.file == nil {
 		got.RefreshToken = "" // of client credentials: RFC 6749, section 4.4.3
 	}

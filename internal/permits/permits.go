@@ -73,9 +73,7 @@ func (o opening) close() {
 
 // New returns Permits without destinations, whose breakers have the default options until Set is called.
 func New(o Options) *Permits {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Permits{o: o, open: map[string]opening{}}
 }
 

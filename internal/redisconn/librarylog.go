@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,9 +19,7 @@ var firstLogger sync.Once
 // one logger for the whole process, so the last call counts. [Open] makes this
 // call once, the first time.
 func SetLibraryLogger(log *slog.Logger) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	redis.SetLogger(&libraryLogger{log: log})
 }
 

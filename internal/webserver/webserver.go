@@ -94,9 +94,7 @@ type Server struct {
 // Start listens and serves. ctx is for listening only. It fails if it cannot listen on the
 // address.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.MaxConnections = cmp.Or(o.MaxConnections, 1024)
 	o.CloseWithin = cmp.Or(o.CloseWithin, 10*time.Second)
 	o.Limits.Header = cmp.Or(o.Limits.Header, 5*time.Second)

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,24 +49,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxAge == 0 {
-		o.MaxAge = DefaultMaxAge
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.NearExpiration == 0 {
-		o.NearExpiration = DefaultNearExpiration
-	}
-	if o.Version == "" {
-		o.Version = "unknown"
-	}
-	if o.Commit == "" {
-		o.Commit = "unknown"
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.NearExpiration = cmp.Or(o.NearExpiration, DefaultNearExpiration)
+	o.Version = cmp.Or(o.Version, "unknown")
+	o.Commit = cmp.Or(o.Commit, "unknown")
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }
 

@@ -1,6 +1,7 @@
 package publishertest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -42,9 +43,7 @@ func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 		job.Cost = *spec.Cost
 	}
 	job.Costs = maps.Clone(spec.Costs)
-	if job.Priority == "" {
-		job.Priority = jobs.PriorityDefault
-	}
+	job.Priority = cmp.Or(job.Priority, jobs.PriorityDefault)
 	job.AvailableAt = job.CreatedAt
 	switch {
 	case spec.Delay > 0:

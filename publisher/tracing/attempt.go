@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -40,10 +41,7 @@ func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, 
 	return ctx, func(e publisher.JobEvent) {
 		span.SetAttributes(attributesOfEvent(e)...)
 		if e.Result == publisher.Retried || e.Result == publisher.FailedFinal {
-			kind := e.Outcome
-			if kind == "" {
-				kind = "not_called"
-			}
+			kind := cmp.Or(e.Outcome, "not_called")
 			span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 			span.SetStatus(codes.Error, statusOf(e))
 		}

@@ -18,6 +18,7 @@
 package tracing
 
 import (
+	"cmp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -74,12 +75,8 @@ type Tracing struct {
 
 // New returns a Tracing.
 func New(o Options) *Tracing {
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider()
-	}
-	if o.Propagator == nil {
-		o.Propagator = propagation.TraceContext{}
-	}
+	o.TracerProvider = cmp.Or(o.TracerProvider, otel.GetTracerProvider())
+	o.Propagator = cmp.Or[propagation.TextMapPropagator](o.Propagator, propagation.TraceContext{})
 	return &Tracing{
 		tracer:     o.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
 		propagator: o.Propagator,
