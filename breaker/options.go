@@ -198,57 +198,32 @@ func (o Options) Validate() error { return o.withDefaults().validate() }
 // validate is Validate once the defaults are filled in.
 func (o Options) validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf(format, args...))
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if err := validDestination(o.Destination); err != nil {
-		errs = append(errs, err)
-	}
-	if err := Namespace(o.Namespace).Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if o.FailureThreshold < 1 {
-		wrong("FailureThreshold is %d: want at least 1", o.FailureThreshold)
-	}
-	if o.OutageThreshold > maxOutageThreshold {
-		wrong("OutageThreshold is %d: want at most %d", o.OutageThreshold, maxOutageThreshold)
-	}
-	if o.Cooldown < time.Millisecond {
-		wrong("Cooldown is %v: want at least 1ms", o.Cooldown)
-	}
-	if !(o.CooldownMultiplier >= 1 && o.CooldownMultiplier <= maxMultiplier) { // also NaN
-		wrong("CooldownMultiplier is %v: want 1 to %d", o.CooldownMultiplier, maxMultiplier)
-	}
-	if !(o.CooldownJitter <= 1) { // also NaN
-		wrong("CooldownJitter is %v: want at most 1", o.CooldownJitter)
-	}
+	errs = append(errs, validDestination(o.Destination), Namespace(o.Namespace).Validate())
+	check(o.FailureThreshold < 1, "FailureThreshold is %d: want at least 1", o.FailureThreshold)
+	check(o.OutageThreshold > maxOutageThreshold, "OutageThreshold is %d: want at most %d", o.OutageThreshold, maxOutageThreshold)
+	check(o.Cooldown < time.Millisecond, "Cooldown is %v: want at least 1ms", o.Cooldown)
+	check(!(o.CooldownMultiplier >= 1 && o.CooldownMultiplier <= maxMultiplier), "CooldownMultiplier is %v: want 1 to %d", o.CooldownMultiplier, maxMultiplier) // also NaN
+	check(!(o.CooldownJitter <= 1), "CooldownJitter is %v: want at most 1", o.CooldownJitter)                                                                   // also NaN
 	if err := o.Rate.validate(); err != nil {
-		wrong("Rate: %w", err)
+		errs = append(errs, fmt.Errorf("Rate: %w", err))
 	}
 	if err := o.KeyRate.validate(); err != nil {
-		wrong("KeyRate: %w", err)
+		errs = append(errs, fmt.Errorf("KeyRate: %w", err))
 	}
 	if err := validLimits(o.Limits); err != nil {
-		wrong("Limits: %w", err)
+		errs = append(errs, fmt.Errorf("Limits: %w", err))
 	}
-	if o.FleetConcurrency < 0 || o.KeyConcurrency < 0 {
-		wrong("FleetConcurrency is %d and KeyConcurrency %d: want 1 or more, or 0 for no limit", o.FleetConcurrency, o.KeyConcurrency)
-	}
-	if o.MaxInFlight < 0 {
-		wrong("MaxInFlight is %d: want 1 or more, or 0 if it is not known", o.MaxInFlight)
-	}
-	if o.MaxCooldown < o.Cooldown {
-		wrong("MaxCooldown is %v, less than Cooldown (%v): raise it, or lower Cooldown", o.MaxCooldown, o.Cooldown)
-	}
-	if o.ProbeTimeout < time.Millisecond {
-		wrong("ProbeTimeout is %v: want at least 1ms, and longer than a call can take", o.ProbeTimeout)
-	}
-	if o.RefreshInterval < 10*time.Millisecond {
-		wrong("RefreshInterval is %v: want at least 10ms", o.RefreshInterval)
-	}
-	if o.Timeout < 10*time.Millisecond {
-		wrong("Timeout is %v: want at least 10ms", o.Timeout)
-	}
+	check(o.FleetConcurrency < 0 || o.KeyConcurrency < 0, "FleetConcurrency is %d and KeyConcurrency %d: want 1 or more, or 0 for no limit", o.FleetConcurrency, o.KeyConcurrency)
+	check(o.MaxInFlight < 0, "MaxInFlight is %d: want 1 or more, or 0 if it is not known", o.MaxInFlight)
+	check(o.MaxCooldown < o.Cooldown, "MaxCooldown is %v, less than Cooldown (%v): raise it, or lower Cooldown", o.MaxCooldown, o.Cooldown)
+	check(o.ProbeTimeout < time.Millisecond, "ProbeTimeout is %v: want at least 1ms, and longer than a call can take", o.ProbeTimeout)
+	check(o.RefreshInterval < 10*time.Millisecond, "RefreshInterval is %v: want at least 10ms", o.RefreshInterval)
+	check(o.Timeout < 10*time.Millisecond, "Timeout is %v: want at least 10ms", o.Timeout)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("breaker: options: %w", err)
 	}

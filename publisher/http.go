@@ -155,7 +155,7 @@ var _ Handler = (*HTTP)(nil)
 
 // NewHTTP returns the handler. The error joins all invalid options.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
-	var errs []error
+	var errs problems
 	place, err := keyurl.Parse(o.URL)
 	var base *url.URL // without the place of the key
 	if err == nil {
@@ -170,9 +170,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		errs = append(errs, errors.New("URL: must not hold a user or a password; use AuthToken"))
 	}
 	o.Method = cmp.Or(o.Method, http.MethodPost)
-	if !httpguts.ValidHeaderFieldName(o.Method) {
-		errs = append(errs, fmt.Errorf("method %q is no HTTP method", o.Method))
-	}
+	errs.check(!httpguts.ValidHeaderFieldName(o.Method), "method %q is no HTTP method", o.Method)
 	var keys *regexp.Regexp
 	switch {
 	case o.KeyPattern != "":
@@ -188,29 +186,17 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	errs = append(errs, o.authProblems(base)...)
 	errs = append(errs, headerProblems(o.Header)...)
 	for _, d := range o.Hints {
-		if d.Read == nil {
-			errs = append(errs, fmt.Errorf("hints: dialect %q has no Read", d.Name))
-		}
+		errs.check(d.Read == nil, "hints: dialect %q has no Read", d.Name)
 	}
-	if o.AuthTokenFile != "" && o.AuthToken != "" {
-		errs = append(errs, errors.New("AuthTokenFile: takes the place of AuthToken; leave one out"))
-	}
+	errs.check(o.AuthTokenFile != "" && o.AuthToken != "", "AuthTokenFile: takes the place of AuthToken; leave one out")
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.TokenSource != nil && (o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil) {
-		errs = append(errs, errors.New("TokenSource: takes the place of AuthToken and Tokens; leave them out"))
-	}
+	errs.check(o.TokenSource != nil && (o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil), "TokenSource: takes the place of AuthToken and Tokens; leave them out")
 	for name, v := range map[string]any{"Tokens": o.Tokens, "TokenSource": o.TokenSource, "Rules": o.Rules, "Transport": o.Transport} {
-		if v != nil && isNil(v) {
-			errs = append(errs, fmt.Errorf("%s: is a nil %T", name, v))
-		}
+		errs.check(v != nil && isNil(v), "%s: is a nil %T", name, v)
 	}
-	if o.Connections < 0 {
-		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
-	}
+	errs.check(o.Connections < 0, "connections must not be negative, is %d", o.Connections)
 	o.ResponseBodyBytes = cmp.Or(o.ResponseBodyBytes, defaultKept)
-	if o.ResponseBodyBytes < 0 || o.ResponseBodyBytes > mostKept {
-		errs = append(errs, fmt.Errorf("ResponseBodyBytes: must be from 1 to %d, is %d", mostKept, o.ResponseBodyBytes))
-	}
+	errs.check(o.ResponseBodyBytes < 0 || o.ResponseBodyBytes > mostKept, "ResponseBodyBytes: must be from 1 to %d, is %d", mostKept, o.ResponseBodyBytes)
 	if o.RateLimitedStatus == nil {
 		o.RateLimitedStatus = []int{http.StatusTooManyRequests}
 	}

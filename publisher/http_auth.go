@@ -22,28 +22,18 @@ import (
 
 // authProblems validates how tokens and signatures are sent. base is nil for an invalid URL.
 func (o *HTTPOptions) authProblems(base *url.URL) []error {
-	var errs []error
-	if !httpguts.ValidHeaderFieldValue(o.AuthToken) {
-		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
-	}
-	if !httpguts.ValidHeaderFieldName(o.AuthScheme) {
-		errs = append(errs, fmt.Errorf("AuthScheme: %q is not a scheme; it is one word, such as Bearer, Basic or none", o.AuthScheme))
-	}
+	var errs problems
+	errs.check(!httpguts.ValidHeaderFieldValue(o.AuthToken), "AuthToken: has characters that a header must not have (a line break at its end?)")
+	errs.check(!httpguts.ValidHeaderFieldName(o.AuthScheme), "AuthScheme: %q is not a scheme; it is one word, such as Bearer, Basic or none", o.AuthScheme)
 	for field, name := range map[string]string{"AuthHeader": o.AuthHeader, "SignHeader": o.SignHeader} {
 		if problem := headerProblems(http.Header{name: nil}); problem != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", field, problem[0]))
 		}
 	}
-	if o.basic() && o.AuthToken != "" && !strings.Contains(o.AuthToken, ":") {
-		errs = append(errs, errors.New("AuthToken: "+noColon))
-	}
+	errs.check(o.basic() && o.AuthToken != "" && !strings.Contains(o.AuthToken, ":"), "AuthToken: "+noColon)
 	sent := o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil || o.TokenSource != nil
-	if sent && o.AuthQuery == "" && o.SignSecret != "" && strings.EqualFold(o.AuthHeader, o.SignHeader) {
-		errs = append(errs, fmt.Errorf("SignHeader: tokens are sent in %q too; name another header", o.SignHeader))
-	}
-	if o.AuthQuery != "" && base != nil && base.Query().Has(o.AuthQuery) {
-		errs = append(errs, fmt.Errorf("AuthQuery: URL sets %q too; take one of them out", o.AuthQuery))
-	}
+	errs.check(sent && o.AuthQuery == "" && o.SignSecret != "" && strings.EqualFold(o.AuthHeader, o.SignHeader), "SignHeader: tokens are sent in %q too; name another header", o.SignHeader)
+	errs.check(o.AuthQuery != "" && base != nil && base.Query().Has(o.AuthQuery), "AuthQuery: URL sets %q too; take one of them out", o.AuthQuery)
 	return errs
 }
 

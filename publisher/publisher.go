@@ -87,16 +87,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (o Options) validate() error {
-	var errs []error
-	check := func(name string, d time.Duration) {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("%s must not be negative, is %s", name, d))
-		}
+// problems are what is wrong with options.
+type problems []error
+
+// check adds a problem.
+func (p *problems) check(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Errorf(format, args...))
 	}
-	check("ShutdownTimeout", o.ShutdownTimeout)
-	check("RetryLoopInterval", o.RetryLoopInterval)
-	check("RecoverSpread", o.RecoverSpread)
+}
+
+func (o Options) validate() error {
+	var errs problems
+	errs.check(o.ShutdownTimeout < 0, "ShutdownTimeout must not be negative, is %s", o.ShutdownTimeout)
+	errs.check(o.RetryLoopInterval < 0, "RetryLoopInterval must not be negative, is %s", o.RetryLoopInterval)
+	errs.check(o.RecoverSpread < 0, "RecoverSpread must not be negative, is %s", o.RecoverSpread)
 	return errors.Join(errs...)
 }
 
@@ -176,7 +181,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if call, ok := h.(*HTTP); ok && call != nil {
 		s.kept = call.o.ResponseBodyBytes
 	}
-	var errs []error
+	var errs problems
 	for i, o := range opts {
 		if o == nil {
 			errs = append(errs, fmt.Errorf("option %d is nil", i+1))
@@ -196,29 +201,15 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 			errs = append(errs, fmt.Errorf("%s is named twice", n))
 		}
 	}
-	if isNil(h) {
-		errs = append(errs, errors.New("the handler is nil"))
-	}
-	if s.kept < 1 || s.kept > mostKept {
-		errs = append(errs, fmt.Errorf("response body bytes must be from 1 to %d, are %d", mostKept, s.kept))
-	}
-	if err := checkReserve(s.reserve); err != nil {
-		errs = append(errs, err)
-	}
-	if s.refusedAlone < 0 {
-		errs = append(errs, fmt.Errorf("the most refusals of one job must not be negative, are %d", s.refusedAlone))
-	}
+	errs.check(isNil(h), "the handler is nil")
+	errs.check(s.kept < 1 || s.kept > mostKept, "response body bytes must be from 1 to %d, are %d", mostKept, s.kept)
+	errs = append(errs, checkReserve(s.reserve))
+	errs.check(s.refusedAlone < 0, "the most refusals of one job must not be negative, are %d", s.refusedAlone)
 	for key, weight := range s.weights {
-		if !jobs.ValidName(key) || !(weight > 0 && weight <= math.MaxInt32) {
-			errs = append(errs, fmt.Errorf("the weight %v of key %.80q must be above 0, and the key valid", weight, key))
-		}
+		errs.check(!jobs.ValidName(key) || !(weight > 0 && weight <= math.MaxInt32), "the weight %v of key %.80q must be above 0, and the key valid", weight, key)
 	}
-	if s.concurrency < 1 {
-		errs = append(errs, fmt.Errorf("concurrency must be at least 1, is %d", s.concurrency))
-	}
-	if s.timeout <= 0 {
-		errs = append(errs, fmt.Errorf("timeout must be positive, is %s", s.timeout))
-	}
+	errs.check(s.concurrency < 1, "concurrency must be at least 1, is %d", s.concurrency)
+	errs.check(s.timeout <= 0, "timeout must be positive, is %s", s.timeout)
 	for _, l := range s.limits {
 		s.breaker.Limits = append(s.breaker.Limits, l.NamedLimit)
 	}
@@ -228,22 +219,18 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	} else if s.breaker.ProbeTimeout > 0 && s.breaker.ProbeTimeout < s.timeout && !s.shortProbe {
 		errs = append(errs, fmt.Errorf("ProbeTimeout is %s, shorter than the timeout (%s): a second call could begin beside the probe", s.breaker.ProbeTimeout, s.timeout))
 	}
-	if err := s.breaker.Validate(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, s.breaker.Validate())
 	s.breaker.Destination, s.breaker.Namespace, s.breaker.MaxInFlight = name, p.o.Namespace, s.concurrency
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ran {
-		errs = append(errs, errors.New("Run was called already"))
-	}
+	errs.check(p.ran, "Run was called already")
 	for _, n := range served {
 		if d := p.serving(n); d != nil {
 			errs = append(errs, fmt.Errorf("%s serves %s already", d.name, n))
 		}
 	}
-	if len(errs) > 0 {
-		return fmt.Errorf("publisher: handle %s: %w", name, errors.Join(errs...))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("publisher: handle %s: %w", name, err)
 	}
 	d := newDestination(name, h, s, p.rdb, p.o)
 	d.suspect = &p.suspect
