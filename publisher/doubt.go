@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,12 +135,7 @@ func isFalse(v json.RawMessage) bool {
 }
 
 func isText(v json.RawMessage, texts ...string) bool {
-	for _, text := range texts {
-		if strings.EqualFold(string(v), `"`+text+`"`) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.EqualFold(string(v), `"`+text+`"`) })
 }
 
 // limitWords name a rate limit, in lower case.

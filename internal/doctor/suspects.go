@@ -3,8 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 )
 
 // allSuspects checks the jobs that were not in the pending lists again.
@@ -15,7 +15,7 @@ func (p *pass) allSuspects(context.Context) error {
 			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	for _, name := range names {
 		p.push(p.suspectsOf(p.known[name]))
 	}
@@ -55,11 +55,7 @@ func (p *pass) seek(s *search, start int) step {
 			p.push(p.seek(s, start+perRead-perRead/20))
 			return nil
 		}
-		left := make([]string, 0, len(s.marks))
-		for id := range s.marks {
-			left = append(left, id)
-		}
-		sort.Strings(left)
+		left := slices.Sorted(maps.Keys(s.marks))
 		var steps []step
 		for chunk := range slices.Chunk(left, perLost) {
 			steps = append(steps, p.lost(s, chunk))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -252,10 +253,6 @@ func final(err error) bool {
 	if !errors.As(err, &reply) {
 		return false
 	}
-	for _, prefix := range []string{"WRONGTYPE", "ERR Error compiling", "ERR user_script", "ERR unknown command", "ERR apply"} {
-		if redis.HasErrorPrefix(reply, prefix) {
-			return true
-		}
-	}
-	return false
+	permanent := []string{"WRONGTYPE", "ERR Error compiling", "ERR user_script", "ERR unknown command", "ERR apply"}
+	return slices.ContainsFunc(permanent, func(prefix string) bool { return redis.HasErrorPrefix(reply, prefix) })
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -47,10 +48,7 @@ func (e *waker) endBackoff(queue string) {
 func (e *queues) queuesInBackoff() (queues []string) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	for q := range e.backoff {
-		queues = append(queues, q)
-	}
-	return queues
+	return slices.Collect(maps.Keys(e.backoff))
 }
 
 // fetched records that a fetch was answered which began at an instant: by all nodes, if no queue is in backoff.

@@ -1,6 +1,10 @@
 package engine
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // opening collects the keys that have opened until the next fetch makes them due.
 type opening struct {
@@ -72,9 +76,7 @@ func (o *opening) pending() bool {
 func (o *opening) take() (keys []string, all bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for key := range o.keys {
-		keys = append(keys, key)
-	}
+	keys = slices.Collect(maps.Keys(o.keys))
 	all, o.keys, o.all = o.all, nil, false
 	return keys, all
 }

@@ -87,10 +87,8 @@ func (e *queues) countWakes() uint64 {
 
 // surelyEmpty reports whether the queues that are not in backoff have no pending jobs. bufferMu is held.
 func (e *queues) surelyEmpty(passedOver func(queue string) bool) bool {
-	for _, q := range e.o.Queues {
-		if _, backoff := e.backoff[q]; passedOver(q) && !backoff && !e.empty[q].sure {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.o.Queues, func(q string) bool {
+		_, backoff := e.backoff[q]
+		return passedOver(q) && !backoff && !e.empty[q].sure
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,12 +140,7 @@ func (t *Template) Members() []string {
 
 // Uses reports whether an expression of the template uses a variable.
 func (t *Template) Uses(name string) bool {
-	for _, p := range t.parts {
-		if p.program != nil && p.program.Uses(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.parts, func(p part) bool { return p.program != nil && p.program.Uses(name) })
 }
 
 // Eval returns the text with the values of its expressions, at most about 256 KiB. Text stands

@@ -49,15 +49,9 @@ func (o *SubscribeOptions) wants(e Event) bool {
 	if o.Destination != "" && e.Destination != o.Destination {
 		return false
 	}
-	if len(o.Types) == 0 {
-		return true
-	}
-	for _, t := range o.Types {
-		if t == e.Type || t+"." == JobPrefix && strings.HasPrefix(e.Type, JobPrefix) {
-			return true
-		}
-	}
-	return false
+	return len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t string) bool {
+		return t == e.Type || t+"." == JobPrefix && strings.HasPrefix(e.Type, JobPrefix)
+	})
 }
 
 // Subscription receives events until it is closed. A slow subscriber loses no

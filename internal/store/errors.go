@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -101,10 +102,7 @@ func (n Namespace) TopErrors(ctx context.Context, rdb redis.UniversalClient, des
 			}
 		}
 	}
-	out := make([]ErrorCount, 0, len(byText))
-	for _, c := range byText {
-		out = append(out, c)
-	}
+	out := slices.AppendSeq(make([]ErrorCount, 0, len(byText)), maps.Values(byText))
 	slices.SortFunc(out, func(a, b ErrorCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.At.Compare(a.At), strings.Compare(a.Error, b.Error))
 	})

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,9 +68,7 @@ func (n *News) Take(now time.Time) (queues, names []string, all bool) {
 			delete(n.queues, q)
 		}
 	}
-	for name := range n.names {
-		names = append(names, name)
-	}
+	names = slices.Collect(maps.Keys(n.names))
 	clear(n.names)
 	all, n.all = n.all, false
 	return queues, names, all
