@@ -84,7 +84,7 @@ func (c Time) drawAhead(p *timePicture, end time.Time, high float64) {
 		x := c.x(l.At, end)
 		p.Hits = append(p.Hits, box{
 			X: coordinate(x), Y: coordinate(plotTop), W: coordinate(c.x(next.At, end) - x), H: coordinate(plotHeight),
-			Text: l.At.UTC().Format("15:04") + " UTC: " + Count(l.N) + " " + a.Name, MS: l.At.UnixMilli(),
+			Text: l.At.UTC().Format("Jan 2 15:04") + " UTC: " + Count(l.N) + " " + a.Name, MS: l.At.UnixMilli(),
 		})
 	}
 	for _, m := range a.Marks {

@@ -239,7 +239,7 @@ func TestAhead(t *testing.T) {
 	if fmt.Sprint(*p.Ahead) != fmt.Sprint(want) {
 		t.Errorf("%v, want\n%v", *p.Ahead, want)
 	}
-	if p.Label != "Backlog: 100 jobs now, at most 100, empty soon" || p.Line != "M52.1 8L88.3 8" || p.Hits[2].Text != "12:02 UTC: 100 to start" {
+	if p.Label != "Backlog: 100 jobs now, at most 100, empty soon" || p.Line != "M52.1 8L88.3 8" || p.Hits[2].Text != "Nov 21 12:02 UTC: 100 to start" {
 		t.Errorf("%q, line %s, %+v", p.Label, p.Line, p.Hits)
 	}
 }
