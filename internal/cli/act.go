@@ -134,7 +134,7 @@ type filterFlags struct {
 	Since       *instant `placeholder:"TIME" help:"Only jobs that ended, or were created if they have not ended, from then on: RFC 3339, or how long ago, such as 2h."`
 	Until       *instant `placeholder:"TIME" help:"Only jobs that ended, or were created if they have not ended, before: likewise."`
 	Error       *string  `placeholder:"TEXT" help:"Only jobs whose last error has this text."`
-	Cause       *string  `placeholder:"CODE" help:"Only jobs that wait for this cause: rate_limited, timeout, worker_lost and the like; or decided, by an answer rule."`
+	Cause       *string  `placeholder:"CODE" help:"Only jobs that were deferred or retried for this cause: rate_limited, timeout, worker_lost and the like; or decided, by an answer rule. Jobs that only stand in line have none."`
 }
 
 // instant is a time as RFC 3339, or how long ago it is.
