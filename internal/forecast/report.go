@@ -236,7 +236,7 @@ func (f *Forecast) eachLate(yield func(class int, e Expiring, start time.Time)) 
 // oneMore says what one more worker changes.
 func (f *Forecast) oneMore() string {
 	switch {
-	case f.Stopped != "":
+	case f.Stopped != "" && f.Jobs > 0:
 		return "nothing: " + f.Stopped
 	case f.Jobs == 0 || f.Binding == "":
 		return "nothing: no job waits for one"
