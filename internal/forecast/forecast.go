@@ -104,6 +104,8 @@ const (
 	steps    = 1000                     // of the model
 	farthest = 2 * 366 * 24 * time.Hour // beyond it there is no forecast
 	overhead = time.Millisecond         // of a worker, beside each call
+	// mostAdded new jobs are part of a forecast of them; what others take is that of these.
+	mostAdded = 100
 	// turnShare of the fetches begin with another queue than the most urgent one, see engine.queues.order.
 	turnShare    = 1.0 / 8 / (Classes - 1)
 	noThroughput = "no throughput has been seen yet, and no limit is known"
@@ -224,7 +226,7 @@ func run(s Snapshot, late [Classes]expiry) *Forecast {
 		f.Jobs += q.Ready + sum(q.Later)
 		f.added[c] = sync.OnceValue(func() *Forecast {
 			more := s
-			more.Queues[c].Ready++
+			more.Queues[c].Ready += mostAdded + 1
 			return Run(more)
 		})
 	}
@@ -338,11 +340,12 @@ func (f *Forecast) Start(class int, place float64) time.Time {
 
 // Next is when a job starts that is enqueued now, behind some others that the snapshot has not.
 func (f *Forecast) Next(class, behind int) time.Time {
-	start := f.added[class]().Start(class, float64(f.Queues[class].Ready))
-	if behind == 0 || start.IsZero() || f.Jobs == 0 {
-		return start
+	with, place := f.added[class](), float64(f.Queues[class].Ready)
+	start := with.Start(class, place+float64(min(behind, mostAdded)))
+	if more := behind - mostAdded; more > 0 && !start.IsZero() {
+		start = start.Add(time.Duration(float64(start.Sub(with.Start(class, place))) * float64(more) / mostAdded))
 	}
-	return start.Add(time.Duration(float64(f.Done.Sub(f.At)) * float64(behind) / float64(f.Jobs)))
+	return start
 }
 
 // at interpolates the instant of a place; zero beyond the last one.
