@@ -279,7 +279,7 @@ func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClien
 	for i, cmd := range cmds {
 		newest, err := cmd.Uint64()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			errs[i] = unavailable("read transitions of", destinations[i], err)
+			errs[i] = unavailable("read transitions of", destinations[i], err) //nolint:gosec // a command for each
 		}
 		last[i] = newest
 	}

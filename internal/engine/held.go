@@ -155,7 +155,7 @@ func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 			return n, err
 		}
 	}
-	return 0, nil
+	return 0, nil //nolint:nilerr // the loop returns each error
 }
 
 // takeOfKeys fetches held jobs of the first key that the gate admits, and returns of how many keys it has

@@ -19,6 +19,7 @@ package tracing
 
 import (
 	"cmp"
+
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
