@@ -107,6 +107,7 @@ func TestReport(t *testing.T) {
 	}
 	for i := range 100 { // from 5 % early to 5 % late
 		s.Errors = append(s.Errors, float64(i-50)/1000)
+		s.Inside = 90
 	}
 	s.Starts = 20
 	e := Run(s).Report("shop").EmptyAt
