@@ -32,6 +32,48 @@ func (c *Client) ETA(ctx context.Context, j *Job, p Place) (*ETA, error) {
 	return e, nil
 }
 
+// mostETAs bounds the jobs of an enqueue of many that get an ETA.
+const mostETAs = 100
+
+// ETAs says when jobs start that [Client.EnqueueMany] has just enqueued, in its order; nil for duplicates and nils, and
+// for all but the first 100. It costs a few commands a second for each destination. Errors: Redis's.
+func (c *Client) ETAs(ctx context.Context, enqueued []*Job) ([]*ETA, error) {
+	out, queue := make([]*ETA, len(enqueued)), func(j *Job) string { return c.ns.Queue(j.Destination, store.Priority(j.Priority)) }
+	fresh := func(j *Job) bool { return j != nil && !j.Duplicate && j.Status == Pending }
+	all, before := map[string]int{}, map[string]int{}
+	for _, j := range enqueued {
+		if fresh(j) {
+			all[queue(j)]++
+		}
+	}
+	for i, j := range enqueued[:min(len(enqueued), mostETAs)] {
+		switch {
+		case j == nil || j.Duplicate:
+		case j.Status == Waiting: // the parents are not read for many
+			out[i] = &ETA{Because: "it waits for its parents"}
+		case !fresh(j):
+			var err error
+			if out[i], err = c.ETA(ctx, j, Place{}); err != nil {
+				return out, err
+			}
+		default:
+			f, err := c.forecasts.Forecast(ctx, j.Destination)
+			if err != nil {
+				return out, fmt.Errorf("jobs: eta of %s: %w", j.ID, err)
+			}
+			q, class := queue(j), slices.Index(store.Priorities, store.Priority(j.Priority))
+			start := f.Next(class, before[q])
+			if !j.CreatedAt.After(f.At) { // the snapshot has them: they are the last ones
+				start = f.Start(class, float64(max(0, f.Queues[class].Ready-all[q]+before[q])))
+			}
+			before[q]++
+			e := f.ETA(start, j.AvailableAt)
+			out[i] = &e
+		}
+	}
+	return out, nil
+}
+
 func (c *Client) eta(ctx context.Context, j *Job, p Place, parents map[string]*ETA) (*ETA, error) {
 	none := func(because string) (*ETA, error) {
 		e := forecast.None(because)

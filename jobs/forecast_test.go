@@ -39,6 +39,38 @@ func (b *bench) served(rate string) *breaker.Breaker {
 	return br
 }
 
+// Jobs that were enqueued at once start one after the other, in line behind the others.
+func TestETAsOfMany(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t), context.Background()
+	b.served("60/1h")
+	for round, n := range []int{20, 120} { // by a new snapshot, and by one that has none of them
+		var specs []*jobs.Spec
+		for i := range n {
+			specs = append(specs, jobs.New(b.dest, i, jobs.ID(fmt.Sprint(b.dest, n, "-", i))))
+		}
+		specs[5].Delay, specs[6].After = 3*time.Hour, []string{specs[0].ID}
+		results, err := b.EnqueueMany(ctx, specs)
+		b.must(err)
+		list := make([]*jobs.Job, n)
+		for i, r := range results {
+			list[i] = r.Job
+		}
+		list[7].Duplicate, list[8] = true, nil
+		etas, err := b.ETAs(ctx, list)
+		b.must(err)
+		if e := etas[5]; e.Because != "its own time" || etas[6].At != nil || etas[7] != nil || etas[8] != nil || n > 100 && etas[100] != nil {
+			t.Errorf("of %d: later %+v, a child %+v, a duplicate %v, none %v", n, e, etas[6], etas[7], etas[8])
+		}
+		for i, want := range map[int]time.Duration{0: 0, 4: 4 * time.Minute, 19: 17 * time.Minute} { // two of them are not counted
+			want += time.Duration(round) * 18 * time.Minute
+			if off := etas[i].At.Sub(list[i].CreatedAt) - want; off.Abs() > 3*time.Minute {
+				t.Errorf("of %d: job %d starts %v off", n, i, off)
+			}
+		}
+	}
+}
+
 // counter counts commands.
 type counter struct{ n atomic.Int64 }
 

@@ -206,10 +206,10 @@ func TestEnqueueArray(t *testing.T) {
 		7,{"id":"c","destination":"shop","payload":{},"after":["b"]}]`).ok(t, http.StatusCreated)
 	want := Enqueued{Accepted: 2, Duplicates: 1, Rejected: 2, Items: []EnqueuedItem{
 		{Index: 0, ID: "a", Status: "pending", Duplicate: true},
-		{Index: 1, ID: "b", Status: "pending"},
+		{Index: 1, ID: "b", Status: "pending", ETA: &jobs.ETA{Because: "no worker serves stock"}},
 		{Index: 2, Errors: []ProblemField{{"body[2].retry.max_retries", "string found where a whole number is expected"}}},
 		{Index: 3, Errors: []ProblemField{{"body[3]", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`}}},
-		{Index: 4, ID: "c", Status: "waiting"},
+		{Index: 4, ID: "c", Status: "waiting", ETA: &jobs.ETA{Because: "it waits for its parents"}},
 	}}
 	if diff := cmp.Diff(want, decode[Enqueued](t, answer)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -109,6 +109,7 @@ type lineStream struct {
 	all      bool          // the response has an item for each job
 	results  *results      // nil unless results are streamed
 	answered int           // all jobs up to this index were answered
+	foreseen bool          // the first jobs have their ETA
 }
 
 // enqueueLines enqueues any number of jobs, one a line. While a chunk is sent to Redis the next
@@ -328,6 +329,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		}
 	}
 	items := c.refused
+	etas := s.etas(ctx, results)
 	for i, result := range results {
 		item := EnqueuedItem{Index: c.places[i].index, Line: c.places[i].line}
 		switch {
@@ -335,7 +337,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 			item.Errors = []ProblemField{{place(item.Index).of("id"), idTaken}}
 		case result.Job != nil:
 			s.many.destinations[result.Job.Destination] = true
-			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
+			item.ID, item.Status, item.Duplicate, item.ETA = result.Job.ID, string(result.Job.Status), result.Job.Duplicate, etas[i]
 		case jobs.Refused(result.Err):
 			s.api.ops.Return(ctx, c.specs[i], result.Err)
 			item.Errors = place(item.Index).fields(ctx, result.Err)
@@ -368,6 +370,22 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		}
 	}
 	return err
+}
+
+// etas says when the first jobs start, if the response has them; after an error it does not.
+func (s *lineStream) etas(ctx context.Context, results []jobs.Result) []*jobs.ETA {
+	list := make([]*jobs.Job, len(results))
+	for i, r := range results {
+		if r.Job != nil && !taken(s.id, r.Job) {
+			list[i] = r.Job
+		}
+	}
+	if s.foreseen || !s.all && s.results == nil {
+		return make([]*jobs.ETA, len(list))
+	}
+	s.foreseen = true
+	etas, _ := s.api.client.ETAs(ctx, list)
+	return etas
 }
 
 // sortItems restores the order of the request: items with validation errors are added before

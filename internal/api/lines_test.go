@@ -92,7 +92,7 @@ func TestEnqueueLinesToldOneByOne(t *testing.T) {
 			t.Errorf("told %s (%v), want %s", told.Text(), told.Err(), want)
 		}
 	}
-	next(`{"index":0,"line":1,"id":"a","status":"pending","duplicate":false}`)
+	next(`{"index":0,"line":1,"id":"a","status":"pending","duplicate":false,"eta":{"at":null,"from":null,"to":null,"because":"no worker serves shop"}}`)
 	// Only now the next ones are sent.
 	send("\n{}\n" + `{"id":"a","destination":"shop","payload":1}` + "\n")
 	next(`{"index":1,"line":3,"duplicate":false,"errors":[{"location":"body[1].payload","message":"is missing; give JSON, for instance {} or null"},{"location":"body[1].destination","message":"is missing; name one of your destinations"}]}`)

@@ -168,6 +168,7 @@ type EnqueuedItem struct {
 	ID        string         `json:"id,omitempty" doc:"Its id, if it is known." example:"post-7"`
 	Status    string         `json:"status,omitempty" doc:"Its status, if it is known." example:"pending"`
 	Duplicate bool           `json:"duplicate" doc:"True if its id existed: nothing was enqueued." example:"false"`
+	ETA       *jobs.ETA      `json:"eta,omitempty" doc:"When it starts; of the first 100 that were enqueued at once."`
 	Errors    []ProblemField `json:"errors,omitempty" doc:"Why it was refused: all that is wrong with it."`
 }
 

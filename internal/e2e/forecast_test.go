@@ -162,7 +162,7 @@ func calibrate(t *testing.T, name string, api fakeapi.Options, env map[string]st
 	}
 	var all []asked
 	drained := map[time.Time]time.Time{} // forecast of the end, by when it was made
-	warm := false
+	warm, accuracy := false, ""
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for second := 0; ; second++ {
@@ -187,6 +187,7 @@ func calibrate(t *testing.T, name string, api fakeapi.Options, env map[string]st
 		if second > 400 {
 			t.Fatalf("%s: %d jobs wait", name, report.Backlog)
 		}
+		accuracy = report.Accuracy
 		warm = warm || strings.HasPrefix(report.Accuracy, "by ")
 		if !warm {
 			continue
@@ -217,6 +218,7 @@ func calibrate(t *testing.T, name string, api fakeapi.Options, env map[string]st
 		}
 		return time.Time{}
 	}
+	t.Logf("%s: %s", name, accuracy)
 	c := &calibration{refused: len(refused)}
 	for _, a := range all {
 		start := called(a.id, a.at)
