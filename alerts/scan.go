@@ -123,7 +123,9 @@ func (a *Alerts) look(ctx context.Context, kind string, find func(context.Contex
 		s, err := find(ctx, destination, now)
 		if err == nil && s != nil {
 			s.Kind, s.Destination = cmp.Or(s.Kind, kind), destination
-			err = a.notifyOnce(ctx, *s)
+			if err = a.notifyOnce(ctx, *s); err != nil && kind == expiring {
+				a.store.turnBack(ctx, a.store.key(expiring, destination), s.Kind == expiring, s.Since)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("alerts: look for %s of %s: %w", kind, destination, err)

@@ -174,6 +174,17 @@ func (s stateStore) turned(ctx context.Context, key string, on bool, now time.Ti
 	return since, n == 1, err
 }
 
+// turnBack undoes what turned has kept, as nobody was notified: the next look tries again.
+func (s stateStore) turnBack(ctx context.Context, key string, on bool, since time.Time) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkFor)
+	defer cancel()
+	if on {
+		_ = s.rdb.Del(ctx, key) // else the alert comes once it is over and holds again
+	} else {
+		_ = s.rdb.Set(ctx, key, since.Unix(), turnedKept)
+	}
+}
+
 // refusal is one refusal of an API.
 type refusal struct {
 	At          time.Time     `json:"at"`

@@ -69,9 +69,9 @@ func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 }
 
 func (c *Client) enqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
-	results := make([]Result, len(specs))
+	results, behind := make([]Result, len(specs)), newBehind(specs)
 	if portionOf(specs) == len(specs) {
-		p := c.preparePortion(ctx, specs, results)
+		p := c.preparePortion(ctx, specs, results, behind)
 		err := c.sendPortion(ctx, p, results)
 		p.endTraces(results, err)
 		return results, err
@@ -84,7 +84,7 @@ func (c *Client) enqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 		defer close(portions)
 		for from := 0; from < len(specs); {
 			to := from + portionOf(specs[from:])
-			p := c.preparePortion(ctx, specs[from:to], results[from:to])
+			p := c.preparePortion(ctx, specs[from:to], results[from:to], behind)
 			p.shift(from)
 			from = to
 			select {
@@ -151,7 +151,7 @@ func (p *portion) shift(by int) {
 }
 
 // preparePortion encodes the valid jobs and fills in the errors of the others.
-func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Result) *portion {
+func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Result, behind *behind) *portion {
 	out := &portion{byQueue: map[string][]*prepared{}}
 	now := c.now()
 	for i, s := range specs {
@@ -165,7 +165,7 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 			results[i].Err = err
 			continue
 		}
-		if err := c.checkLate(ctx, s, p.job, len(out.byQueue[p.queue])); err != nil {
+		if err := c.checkLate(ctx, s, p.job, behind); err != nil {
 			err = fmt.Errorf("jobs: enqueue: %w", err)
 			if results[i].Err = err; !Refused(err) {
 				results[i].Err, out.err = nil, err
@@ -178,6 +178,7 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 			}
 			continue
 		}
+		behind.add(p)
 		p.index = i
 		if p.endTrace != nil {
 			out.traced = append(out.traced, p)

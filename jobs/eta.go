@@ -39,7 +39,9 @@ const mostETAs = 100
 // for all but the first 100. It costs a few commands a second for each destination. Errors: Redis's.
 func (c *Client) ETAs(ctx context.Context, enqueued []*Job) ([]*ETA, error) {
 	out, queue := make([]*ETA, len(enqueued)), func(j *Job) string { return c.ns.Queue(j.Destination, store.Priority(j.Priority)) }
-	fresh := func(j *Job) bool { return j != nil && !j.Duplicate && j.Status == Pending }
+	fresh := func(j *Job) bool {
+		return j != nil && !j.Duplicate && j.Status == Pending && !j.AvailableAt.After(j.CreatedAt)
+	}
 	all, before := map[string]int{}, map[string]int{}
 	for _, j := range enqueued {
 		if fresh(j) {

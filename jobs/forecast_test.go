@@ -250,7 +250,21 @@ func TestIfLate(t *testing.T) {
 	if got := b.stats().Counts[jobs.Pending]; got != 64 {
 		t.Errorf("%d jobs are pending, want 64", got)
 	}
-	// An enqueue that is repeated gives the job that it made.
+	// Jobs with a time of their own are not before others.
+	batch := []*jobs.Spec{}
+	for range 90 {
+		batch = append(batch, jobs.New(b.dest, 1, jobs.Delay(48*time.Hour)))
+	}
+	if results, err := b.EnqueueMany(ctx, append(batch, spec(jobs.TTL(90*time.Minute)))); err != nil || results[90].Err != nil {
+		t.Errorf("behind later ones: %v, %v", results[90].Err, err)
+	}
+	// An enqueue that is repeated gives the job that it made, in whatever queue.
+	if _, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.ID("other-"+b.dest), jobs.Prioritize(jobs.PriorityHigh))); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := b.Enqueue(ctx, spec(jobs.ID("other-"+b.dest), jobs.TTL(10*time.Minute))); err != nil || !j.Duplicate {
+		t.Errorf("repeated with another priority: %+v, %v", j, err)
+	}
 	known := b.enqueue(jobs.ID("known-"+b.dest), jobs.TTL(10*time.Minute))
 	if j, err := b.Enqueue(ctx, spec(jobs.ID(known.ID), jobs.TTL(10*time.Minute))); err != nil || !j.Duplicate {
 		t.Errorf("repeated: %+v, %v", j, err)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,8 +22,8 @@ const (
 )
 
 // IfLate says what becomes of a job whose start, by the forecast of its destination, lies after its expiry.
-// [LateReject] costs a few commands a second for each destination, one for a job with a key, and one for a refused job
-// with an ID.
+// [LateReject] costs a few commands a second for each destination, one for a job with a key, and for a refused
+// job with an ID what [Client.Get] costs.
 func IfLate(p LatePolicy) Option { return func(s *Spec) { s.IfLate = p } }
 
 // LateError is the error of a job that [LateReject] refuses. Nothing was enqueued.
@@ -45,8 +46,29 @@ func (e *LateError) Error() string {
 	return fmt.Sprintf("would start at %s (%s to %s), expires at %s", clock(*e.ETA.At), clock(*e.ETA.From), clock(*e.ETA.To), clock(e.ExpiresAt))
 }
 
-// checkLate returns a *LateError for a job that is to be refused; behind is how many jobs of its queue are enqueued with it, before it.
-func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) error {
+// behind counts the due jobs of an enqueue that were before another one, by queue, and by queue and key. A nil one is for
+// jobs of which none may be refused.
+type behind struct {
+	at time.Time // of the latest forecast, which has those of before
+	n  map[string]int
+}
+
+func newBehind(specs []*Spec) *behind {
+	if !slices.ContainsFunc(specs, func(s *Spec) bool { return s != nil && s.IfLate == LateReject }) {
+		return nil
+	}
+	return &behind{n: map[string]int{}}
+}
+
+func (b *behind) add(p *prepared) {
+	if b != nil && !p.job.AvailableAt.After(p.job.CreatedAt) && len(p.job.After) == 0 {
+		b.n[p.queue]++
+		b.n[p.queue+" "+p.job.Key]++
+	}
+}
+
+// checkLate returns a *LateError for a job that is to be refused.
+func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, b *behind) error {
 	if s.IfLate != LateReject || s.ExpiresAt.IsZero() && s.TTL == nil || len(s.After) > 0 {
 		return nil
 	}
@@ -54,6 +76,10 @@ func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) e
 	if err != nil {
 		return err //nolint:wrapcheck // it says what it is
 	}
+	if !b.at.IsZero() && f.At.After(b.at) {
+		clear(b.n)
+	}
+	b.at = latest(b.at, f.At)
 	expires, due := s.ExpiresAt, latest(s.At, f.At)
 	if s.TTL != nil {
 		expires = f.At.Add(*s.TTL)
@@ -70,21 +96,17 @@ func (c *Client) checkLate(ctx context.Context, s *Spec, job *Job, behind int) e
 		if err != nil {
 			return fmt.Errorf("read the jobs of a key: %w", err)
 		}
-		start = f.Start(class, q.PlaceInTurn(int(held)+behind))
+		start = f.Start(class, q.PlaceInTurn(int(held)+b.n[queue+" "+job.Key]))
 	default:
-		start = f.Next(class, behind)
+		start = f.Next(class, b.n[queue])
 	}
 	e := f.ETA(start, due)
 	if e.At == nil || !e.From.After(expires) {
 		return nil
 	}
-	if s.ID != "" {
-		repeated, err := c.rdb.Exists(ctx, store.TaskKey(queue, s.ID)).Result()
-		if err != nil {
-			return fmt.Errorf("read job %s: %w", s.ID, err)
-		}
-		if repeated > 0 {
-			return nil
+	if s.ID != "" && !s.Fresh { // it may be repeated, in whatever queue
+		if _, err := c.Get(ctx, s.ID); !errors.Is(err, ErrNotFound) {
+			return err
 		}
 	}
 	return &LateError{e, expires}

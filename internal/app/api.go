@@ -76,7 +76,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	limits.read(ctx)
 	granter.Set(permitsOf(limits.above(cfg)))
 	var current atomic.Pointer[config.Config]
-	current.Store(cfg)
+	current.Store(limits.above(cfg))
 	served, err := APIHandler(ctx, APIOptions{
 		Permits: granter, Settings: func(name string) (simulate.Options, bool) { return settingsOf(current.Load(), name) },
 		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,

@@ -23,6 +23,13 @@ type operatorLimits struct {
 	rates map[string]string // by name, as last read
 }
 
+// AboveConfig returns a function that puts the limits that operators have set in place of a configuration's own.
+func AboveConfig(ctx context.Context, rdb redis.UniversalClient, namespace string) func(*config.Config) *config.Config {
+	o := &operatorLimits{rdb: rdb, namespace: store.Namespace(namespace)}
+	o.read(ctx)
+	return o.above
+}
+
 // operatorLimitsEvery is the interval at which they are read.
 const operatorLimitsEvery = time.Second
 

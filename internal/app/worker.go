@@ -270,6 +270,7 @@ func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string)
 	if len(removed) == 0 {
 		return
 	}
+	began := time.Now()
 	note := func() error {
 		now, err := w.rdb.Time(ctx).Result()
 		if err != nil {
@@ -277,7 +278,7 @@ func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string)
 		}
 		var fields []any
 		for _, name := range removed {
-			fields = append(fields, name, now.UnixMilli())
+			fields = append(fields, name, now.Add(-time.Since(began)).UnixMilli())
 		}
 		return w.rdb.HSet(ctx, store.Namespace(w.namespace).RemovedKey(), fields...).Err() //nolint:wrapcheck // likewise
 	}

@@ -86,25 +86,30 @@ func (c *adviseCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if doc.Missing == "" {
 		within, cancel := context.WithTimeout(ctx, adviseWithin)
 		defer cancel()
-		if err := cmp.Or(doc.simulate(within, p, s.cfg, i, record), ctx.Err()); err != nil {
+		above := app.AboveConfig(within, s.rdb, s.cfg.RedisNamespace)
+		if err := cmp.Or(doc.simulate(within, p, s.cfg, above, i, record), ctx.Err()); err != nil {
 			return err
 		}
 	}
 	return c.show(p, doc, func(r *rows) { r.addAdvice(&doc) })
 }
 
-// simulate plays the record with today's settings, and with each candidate.
-func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i int, record *whatif.Record) error {
+// simulate plays the record with today's settings, and with each candidate. above adds operators' limits.
+func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, above func(*config.Config) *config.Config, i int, record *whatif.Record) error {
 	run := func(ctx context.Context, d config.Destination) (simulate.Result, error) {
 		o := simulate.Options{Breaker: app.BreakerOptions(d), Retry: &d.Retry, For: record.Span() + 24*time.Hour}
 		return simulate.Run(ctx, record.Options(o, d.Concurrency)) //nolint:wrapcheck // it names the package
+	}
+	today := above(cfg)
+	if today.Destinations[i].OperatorRate {
+		p.note("an operator has set the limit of " + a.Destination + ": a RATE holds once that ends; see tidegate limits show " + a.Destination)
 	}
 	var played simulate.Result
 	for n := adviseJobs; ; n /= 3 {
 		record = record.Part(n)
 		short, cancel := context.WithTimeout(ctx, adviseOne)
 		var err error
-		played, err = run(short, cfg.Destinations[i])
+		played, err = run(short, today.Destinations[i])
 		late := short.Err() != nil
 		if cancel(); err == nil {
 			break
@@ -127,17 +132,24 @@ func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i
 	of := func(setting string, r simulate.Result) tried {
 		return tried{setting, float64(r.Wasted+r.Down) * 24 * 3600 / during, r.Drained, r.P90, r.Failed + r.Expired, r.Left}
 	}
-	today := new(of("", played))
-	a.Today = today
-	all := candidates(cfg.Destinations[i], record)
+	a.Today = new(of("", played))
+	all := candidates(today.Destinations[i], record)
 	results := make([]*tried, len(all))
+	named := slices.Clone(p.Environ)
+	for j, d := range cfg.Destinations { // variables of the one keep their number
+		named = append(named, cfg.Variable(j, "NAME")+"="+d.Name)
+	}
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for n, one := range all {
 		group.Go(func() error {
-			other, _, err := config.LoadForAPI(append(slices.Clone(p.Environ), cfg.Variable(i, "NAME")+"="+a.Destination, cfg.Variable(i, one[0])+"="+one[1]))
+			other, _, err := config.LoadForAPI(append(slices.Clone(named), cfg.Variable(i, one[0])+"="+one[1]))
 			if err != nil {
-				return nil //nolint:nilerr // it does not go with the other settings
+				all[n] = [2]string{} // it does not go with the other settings
+				return nil           //nolint:nilerr // so it is not tried
+			}
+			if one[0] != "RATE" {
+				other = above(other)
 			}
 			d, _ := other.Destination(a.Destination)
 			if r, err := run(ctx, d); err == nil {
@@ -149,13 +161,15 @@ func (a *advice) simulate(ctx context.Context, p *Process, cfg *config.Config, i
 	_ = group.Wait()
 	for n, r := range results {
 		if r == nil {
-			a.Late = append(a.Late, written(cfg, i, all[n]))
+			if all[n][0] != "" {
+				a.Late = append(a.Late, written(cfg, i, all[n]))
+			}
 			continue
 		}
 		a.Tried = append(a.Tried, r.Setting)
 		switch {
-		case r.Wasted >= today.Wasted || r.Failed > today.Failed:
-		case r.slowerThan(today):
+		case r.Wasted >= a.Today.Wasted || r.Failed > a.Today.Failed:
+		case r.slowerThan(a.Today):
 			a.Slower = append(a.Slower, *r)
 		default:
 			a.Better = append(a.Better, *r)

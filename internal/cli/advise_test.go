@@ -56,7 +56,7 @@ func TestAdvise(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "destinations.yaml")
-	if err := os.WriteFile(file, []byte("defaults: {circuit_breaker_learn: false, circuit_breaker_cooldown_ms: 240000}\ndestinations:\n  shop: {url: https://api.github.com/x}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("defaults: {circuit_breaker_learn: false, circuit_breaker_cooldown_ms: 240000}\ndestinations:\n  another: {url: https://example.com}\n  shop: {url: https://api.github.com/x}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {

@@ -92,6 +92,10 @@ func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
 			if err != nil {
 				return err
 			}
+			if n := len(o.Arrivals); c.Arrivals == "recorded" && c.For == 24*time.Hour && n > 0 { // the last ones are to end, too
+				c.For += o.Arrivals[n-1]
+				o.For = c.For
+			}
 			doc.API = o.API
 		} else {
 			o.API, o.Arrivals = all[0].API, all[0].Arrivals

@@ -26,7 +26,7 @@ const (
 	mostSimulated  = 20_000 // jobs of a simulation
 	simulatedTime  = 24 * time.Hour
 	simulateWithin = 10 * time.Second
-	mostField      = 500  // bytes of a field
+	mostField      = 8192 // bytes of a field: each outage of a day is one of the API's limits
 	simulatedSteps = 8640 // each of 10 s
 	mostDrawn      = 60   // steps of a chart
 	recorded       = "recorded"
@@ -86,7 +86,7 @@ func (d *Dashboard) readWhatIf(ctx context.Context, name string) (*whatIfPage, e
 		return nil, p
 	}
 	found, err := whatif.Source{Redis: d.rdb, Namespace: store.Namespace(d.ns)}.Read(ctx, name)
-	if err != nil && !errors.Is(err, whatif.ErrNoJobs) && !errors.Is(err, whatif.ErrNoLimit) {
+	if err != nil && !errors.Is(err, whatif.ErrNoJobs) && !errors.Is(err, whatif.ErrManyJobs) && !errors.Is(err, whatif.ErrNoLimit) {
 		return nil, err //nolint:wrapcheck // it names the package
 	}
 	waiting, err := d.client.Backlog(ctx, name)
@@ -95,7 +95,7 @@ func (d *Dashboard) readWhatIf(ctx context.Context, name string) (*whatIfPage, e
 	}
 	workers := max(1, found.Slots/max(1, settings.Slots))
 	each := cmp.Or(found.Slots/workers, settings.Slots)
-	settings.Slots, settings.For, settings.Steps = workers*each, simulatedTime, simulatedSteps
+	settings.Slots, settings.For, settings.Steps = workers*each, found.Span()+simulatedTime, simulatedSteps
 	p := &whatIfPage{Name: name, now: found.Options(settings, each), counts: found.Arrivals}
 	from, of := "such as window:60/1h, bucket:60/1h:10 or concurrency:5", "how many wait at the start"
 	if found.API != "" {
@@ -127,7 +127,6 @@ func (p *whatIfPage) take(form func(string) string) (now, then simulate.Options,
 	for i := range p.Fields {
 		f := &p.Fields[i]
 		if f.Value = strings.TrimSpace(form(f.Name)); len(f.Value) > mostField {
-			f.Value = ""
 			return now, then, wrong("%s: it has more than %d bytes.", f.Label, mostField)
 		}
 		values[f.Name] = f.Value
@@ -158,6 +157,7 @@ func (p *whatIfPage) take(form func(string) string) (now, then simulate.Options,
 		if err == nil {
 			now.Arrivals = make([]time.Duration, n)
 		}
+		now.For = simulatedTime
 	} else if len(p.counts) == 0 || len(p.counts) > mostSimulated {
 		refuse("Jobs: %d were counted; a simulation takes from 1 to %s. Give a number.", len(p.counts), chart.Count(mostSimulated))
 	}
@@ -198,6 +198,11 @@ func (d *Dashboard) simulate(r *http.Request, p *whatIfPage) error {
 	group, inGroup := errgroup.WithContext(ctx)
 	for i, o := range []simulate.Options{now, then} {
 		group.Go(func() (err error) {
+			defer func() {
+				if v := recover(); v != nil { // the process serves others, too
+					err = fmt.Errorf("panic: %v", v)
+				}
+			}()
 			results[i], err = simulate.Run(inGroup, o)
 			return err //nolint:wrapcheck // it is shown
 		})
@@ -208,7 +213,7 @@ func (d *Dashboard) simulate(r *http.Request, p *whatIfPage) error {
 	case err != nil:
 		return wrong("It cannot be simulated: %s.", text.Cut(err.Error(), 300))
 	}
-	p.Rows = whatif.Rows(simulatedTime, explain.Duration, results...)
+	p.Rows = whatif.Rows(now.For, explain.Duration, results...)
 	titles := []string{"Today", "Changed"}
 	for i, pair := range chart.Simulated(mostDrawn, titles, results) {
 		run := whatIfRun{Title: titles[i]}

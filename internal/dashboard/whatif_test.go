@@ -64,7 +64,7 @@ func TestWhatIf(t *testing.T) {
 	for field, values := range map[string]map[string]string{
 		"cooldown": {"": "give a time such as 90s", "25h": "up to 24h", "-1s": "give a time"}, "threshold": {"0": "give a number from 1 to 1,000", "x": "give a number"},
 		"rate": {"60": "Rate: "}, "workers": {"1001": "Workers: give"}, "concurrency": {"": "Calls at a time: give"}, "expire": {"soon": "expire: give a time"},
-		"api":  {"": "Give the limits of the API", "leaky:1/1s": "the kind is not known", hostile: "Limits of the API: ", strings.Repeat("x", 501): "more than 500 bytes"},
+		"api":  {"": "Give the limits of the API", "leaky:1/1s": "the kind is not known", hostile: "Limits of the API: ", strings.Repeat("x", 8193): "more than 8192 bytes"},
 		"jobs": {"20001": "give a number from 1 to 20,000", "": "Jobs: give"},
 	} {
 		for value, text := range values {

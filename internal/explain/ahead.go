@@ -122,7 +122,7 @@ func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue strin
 		n = int(length.Val() + index.Val())
 	}
 	tombstones, _ := strconv.Atoi(gone.Val())
-	unsorted := keyed.Val() == 0
+	unsorted := keyed.Val() == 0 && turns.Val() == 0
 	switch {
 	case index.Err() != nil && (deferred || length.Val() <= farthest):
 		return false, nil // it has left the queue since it was read
@@ -148,7 +148,11 @@ func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue strin
 		exact = inLine
 	}
 	least := max(inLine, exact)
-	if !unsorted {
+	switch {
+	case unsorted:
+	case keyed.Val() == 0: // KEY_BY gives them keys
+		least = 0
+	default:
 		least = same + int(held.Val())
 	}
 	if unsorted && (deferred || n <= mostCosts) {

@@ -32,7 +32,7 @@ const (
 	fewStarts = 19 // of fewer none shows what 5 % of jobs exceed
 	slack     = time.Second
 	wanted    = 0.9 // part of the starts that ranges are to hold
-	gain      = 4.0 // of the correction
+	gain      = 4.5 // of the correction
 )
 
 // bounds are the errors between which 90 % lie: of few jobs, those of a wide range.
@@ -47,7 +47,7 @@ func (a *Accuracy) bounds() (low, high float64) {
 	}
 	// As split conformal prediction has it: the quantile of one more than there are. It is that of fewer where ranges
 	// held more than they are to, as errors were larger before (Gibbs and Candès, Adaptive Conformal Inference, 2021).
-	part := min(0.98, max(0.4, wanted+gain*(wanted-a.Share())))
+	part := min(0.98, max(0.35, wanted+gain*(wanted-a.Share())))
 	k := int(math.Ceil((1 + part) / 2 * float64(len(e)+1)))
 	return max(e[len(e)-min(k, len(e))], -1), e[min(k, len(e))-1]
 }

@@ -399,7 +399,7 @@ func (s *sim) result() Result {
 	if len(out.Points) > 0 {
 		out.Points[len(out.Points)-1].Backlog = s.backlog
 	}
-	if out.Left = s.backlog; s.backlog+s.coming == 0 {
+	if out.Left = s.backlog + s.coming; out.Left == 0 {
 		drained := s.now.Sub(Start).Seconds()
 		out.Drained = &drained
 	}

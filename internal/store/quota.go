@@ -63,7 +63,8 @@ func (n Namespace) TakeQuota(ctx context.Context, rdb redis.UniversalClient, nam
 
 // ReturnQuota takes a job out of the backlog of a token's name that was taken, and refused.
 func (n Namespace) ReturnQuota(ctx context.Context, rdb redis.UniversalClient, name string, of Ref) error {
-	if err := rdb.ZRem(ctx, n.QuotaKey(name), of.String()).Err(); err != nil {
+	// Another request may have enqueued it meanwhile: checkBacklog looks, as it was not checked for long.
+	if err := rdb.ZAddXX(ctx, n.QuotaKey(name), redis.Z{Score: 1, Member: of.String()}).Err(); err != nil {
 		return fmt.Errorf("return to the quota of %s: %w", name, err)
 	}
 	return nil

@@ -27,6 +27,9 @@ const MaxJobs = 1_000_000
 // ErrNoJobs is the error of a destination of which no worker counted a job in the last 24 hours.
 var ErrNoJobs = errors.New("no jobs were counted in the last 24 hours")
 
+// ErrManyJobs is the error of a destination of which more than MaxJobs jobs were counted.
+var ErrManyJobs = fmt.Errorf("more than %d jobs were counted", MaxJobs)
+
 // ErrNoLimit is the error of a destination of whose API no limit is known.
 var ErrNoLimit = errors.New("no limit of its API is known")
 
@@ -70,8 +73,8 @@ func (r *Record) Options(o simulate.Options, each int) simulate.Options {
 	return o
 }
 
-// Read reads what is known of a destination. The error wraps ErrNoJobs, ErrNoLimit, both with what else is known, or
-// is Redis's.
+// Read reads what is known of a destination. The error wraps ErrNoJobs, ErrManyJobs or ErrNoLimit, with what else is
+// known, or is Redis's. Of more than MaxJobs jobs it has the last ones.
 func (s Source) Read(ctx context.Context, destination string) (*Record, error) {
 	r := &Record{}
 	outlook, err := s.breakers().Outlook(ctx, s.Redis, destination)
@@ -92,7 +95,7 @@ func (s Source) Read(ctx context.Context, destination string) (*Record, error) {
 		r.Latency = max(time.Millisecond, time.Duration(took[0].P50*float64(time.Second)).Round(time.Millisecond))
 	}
 	none := s.readJobs(ctx, r, destination, outlook.Now)
-	if none != nil && !errors.Is(none, ErrNoJobs) {
+	if none != nil && !errors.Is(none, ErrNoJobs) && !errors.Is(none, ErrManyJobs) {
 		return r, none
 	}
 	if r.limits, r.From = r.limitsOf(outlook); len(r.limits) == 0 {
@@ -121,7 +124,7 @@ func (r *Record) Part(n int) *Record {
 		return r
 	}
 	for _, i := range slices.Backward(r.Incidents) {
-		if Limited(i) {
+		if Limited(i) && !i.Started.Before(r.Minutes[0].At) {
 			at, _ := slices.BinarySearch(r.Arrivals, i.Started.Sub(r.Minutes[0].At))
 			from = max(0, min(from, at-n/2))
 			break
@@ -179,6 +182,10 @@ func (s Source) readJobs(ctx context.Context, r *Record, destination string, now
 	if first >= 0 {
 		r.Minutes = found[0][first:]
 		r.Arrivals, err = arrivals(r.Minutes)
+		for err != nil && len(r.Minutes) > 1 { // the later half
+			r.Minutes = r.Minutes[len(r.Minutes)/2:]
+			r.Arrivals, err = arrivals(r.Minutes)
+		}
 	}
 	if err == nil && len(r.Arrivals) == 0 {
 		err = ErrNoJobs
@@ -203,7 +210,7 @@ func arrivals(points []minutes.Point) (at []time.Duration, err error) {
 		start, span := time.Duration(from)*time.Minute, time.Duration(i+1-from)*time.Minute
 		came := done + max(0, p.Backlog) - max(0, backlog)
 		if len(at)+came > MaxJobs {
-			return nil, fmt.Errorf("more than %d jobs came in 24 hours", MaxJobs)
+			return nil, ErrManyJobs
 		}
 		if backlog < 0 {
 			span = 0

@@ -338,7 +338,7 @@ func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, head
 		accepted, used = accepted[:n], accepted[n]
 	}
 	slices.Sort(accepted)
-	if n := len(accepted); n > 0 && accepted[n/2] > 0 {
+	if n := len(accepted); n > 0 && period > 0 && accepted[n/2] > 0 {
 		w.Limit = accepted[n/2]
 		w.Remaining = max(0, w.Limit-used)
 	} else if ok := calls.Calls - calls.Limited; ok <= 0 || calls.Span < 2*time.Second {
@@ -368,7 +368,9 @@ func windowEnd(s *forecast.Snapshot, b breaker.Outlook, length time.Duration) ti
 func windowsOf(b breaker.Outlook) (began []time.Time, period time.Duration) {
 	var apart []time.Duration
 	for i, end := range b.Ends[:min(len(b.Ends), 10)] {
-		if i > 0 {
+		if i > 0 && b.Ends[i-1].Sub(end) < time.Second { // one of them was reset by hand
+			continue
+		} else if i > 0 {
 			apart = append(apart, b.Ends[i-1].Sub(end))
 		}
 		if !end.After(b.Now) && len(began) < 6 {
