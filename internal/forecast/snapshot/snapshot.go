@@ -1,5 +1,5 @@
-// Package snapshot reads what a forecast needs from Redis: ten commands for a destination at most, and four for each
-// named limit, whatever the number of jobs. All askers of a process share a forecast for a second.
+// Package snapshot reads what a forecast needs from Redis: ten commands for a destination at most, two for named limits
+// and two for each of their values, whatever the number of jobs. All askers of a process share a forecast for a second.
 package snapshot
 
 import (
