@@ -64,9 +64,9 @@ func (c *Client) ETAs(ctx context.Context, enqueued []*Job) ([]*ETA, error) {
 				return out, fmt.Errorf("jobs: eta of %s: %w", j.ID, err)
 			}
 			q, class := queue(j), slices.Index(store.Priorities, store.Priority(j.Priority))
-			start := f.Next(class, before[q])
-			if !j.CreatedAt.After(f.At) { // the snapshot has them: they are the last ones
-				start = f.Start(class, float64(max(0, f.Queues[class].Ready-all[q]+before[q])))
+			start, others := f.Next(class, before[q]), f.Queues[class].Ready-all[q]
+			if !j.CreatedAt.After(f.At) && others >= 0 { // the snapshot has them (it may be of the same millisecond): they are the last ones
+				start = f.Start(class, float64(others+before[q]))
 			}
 			before[q]++
 			e := f.ETA(start, j.AvailableAt)

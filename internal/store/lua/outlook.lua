@@ -101,7 +101,7 @@ local function want(id, place, in_turn)
   if #wanted < 18 and tonumber(string.sub(redis.sha1hex(id), 1, 6), 16) % 50 == 0 then
     local f = redis.call('HMGET', task(id), 'state', 'eta', 'key')
     local asked, at = string.match(f[2] or '0 0 0 0', '(%d+) (%d+) %d+ %d+$')
-    if (f[1] == 'pending' or f[1] == 'held') and #(f[2] or '') < 450 and 4 * now >= 3 * asked + at then
+    if (f[1] == 'pending' or f[1] == 'held') and #(f[2] or '') < 450 and now - asked >= 1000 and 4 * now >= 3 * asked + at then
       if in_turn then
         place = redis.call('ZRANK', ours .. 'held:' .. (f[3] or ''), id)
       end
