@@ -13,7 +13,7 @@ import (
 // expiringFor is how long an alert of jobs that will expire lasts at least: forecasts vary.
 const expiringFor = 10 * time.Minute
 
-// findExpiring finds jobs that will expire within an hour, before they can start, and the end of that.
+// findExpiring notifies of jobs that will expire within an hour, before they can start, and of the end of that.
 func (a *Alerts) findExpiring(ctx context.Context, destination string, now time.Time) (*single, error) {
 	if a.o.Expiring <= 0 {
 		return nil, nil //nolint:nilnil // nothing is to be notified
@@ -29,17 +29,15 @@ func (a *Alerts) findExpiring(ctx context.Context, destination string, now time.
 	if !on && 2*f.ExpireSoon >= a.o.Expiring { // it may rise again
 		return nil, nil //nolint:nilnil // nothing is to be notified
 	}
-	since, changed, err := a.store.turned(ctx, a.store.key(expiring, destination), on, now, expiringFor)
-	if err != nil || !changed {
-		return nil, err
-	}
-	s := &single{At: now, Since: since, Count: f.ExpireSoon, Backlog: f.Backlog}
-	if !on {
-		s.Kind, s.Opened = expiringOver, a.singleID(destination+"."+expiring, since)
-		return s, nil
-	}
-	s.Problem, s.Late = cmp.Or(f.Binding, f.EmptyAt.Because), f.First[:min(len(f.First), f.ExpireSoon, mostLate)]
-	return s, nil
+	return nil, a.store.turn(ctx, a.store.key(expiring, destination), on, now, expiringFor, func(since time.Time) error {
+		s := single{Kind: expiring, Destination: destination, At: now, Since: since, Count: f.ExpireSoon, Backlog: f.Backlog}
+		if on {
+			s.Problem, s.Late = cmp.Or(f.Binding, f.EmptyAt.Because), f.First[:min(len(f.First), f.ExpireSoon, mostLate)]
+		} else {
+			s.Kind, s.Opened = expiringOver, a.singleID(destination+"."+expiring, since)
+		}
+		return a.notifyOnce(ctx, s)
+	})
 }
 
 // mostLate is how many jobs a message about those that will expire names.

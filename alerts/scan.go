@@ -1,7 +1,6 @@
 package alerts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,10 +121,8 @@ func (a *Alerts) look(ctx context.Context, kind string, find func(context.Contex
 	for _, destination := range a.o.Destinations {
 		s, err := find(ctx, destination, now)
 		if err == nil && s != nil {
-			s.Kind, s.Destination = cmp.Or(s.Kind, kind), destination
-			if err = a.notifyOnce(ctx, *s); err != nil && kind == expiring {
-				a.store.turnBack(ctx, a.store.key(expiring, destination), s.Kind == expiring, s.Since)
-			}
+			s.Kind, s.Destination = kind, destination
+			err = a.notifyOnce(ctx, *s)
 		}
 		if err != nil {
 			return fmt.Errorf("alerts: look for %s of %s: %w", kind, destination, err)
@@ -155,24 +152,17 @@ func (a *Alerts) lookAtFile(ctx context.Context, now time.Time) error {
 			s.By, s.Problem = w.Name, w.ConfigProblem
 		}
 	}
-	switch {
-	case s.Count > 0:
-		if _, changed, err := a.store.turned(ctx, key, true, now, 0); err != nil || !changed {
-			return err
-		}
-		s.ID = a.singleID(fileBad, now)
-	case follow:
-		since, changed, err := a.store.turned(ctx, key, false, now, 0)
-		if err != nil || !changed {
-			return err
-		}
-		s.Kind, s.Since = fileGood, since
-		s.ID, s.Opened = a.singleID(fileGood, now), a.singleID(fileBad, s.Since)
-	default:
+	if s.Count == 0 && !follow {
 		return nil // no worker says what the file is
 	}
-	a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
-	return nil
+	return a.store.turn(ctx, key, s.Count > 0, now, 0, func(since time.Time) error {
+		if s.Count == 0 {
+			s.Kind, s.Since, s.Opened = fileGood, since, a.singleID(fileBad, since)
+		}
+		s.ID = a.singleID(s.Kind, now)
+		a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
+		return nil
+	})
 }
 
 // scan makes alerts that were missed or lost, and updates numbers. One of the workers does

@@ -153,36 +153,40 @@ func (s stateStore) once(ctx context.Context, period time.Duration, what ...stri
 // turnedKept is how long it is kept that a condition holds, after the last look that found it so.
 const turnedKept = 7 * 24 * time.Hour
 
-// turned keeps whether a condition holds, which it does for a time at least, and reports whether that is new, and
-// since when it has held.
-func (s stateStore) turned(ctx context.Context, key string, on bool, now time.Time, least time.Duration) (since time.Time, changed bool, err error) {
+// turn keeps whether a condition holds, which it does for a time at least, and calls tell where that is new, with since when
+// it has held. After an error of tell it is as before, and the next look tries again.
+func (s stateStore) turn(ctx context.Context, key string, on bool, now time.Time, least time.Duration, tell func(since time.Time) error) error {
+	undo := func(ctx context.Context) { _ = s.rdb.Del(ctx, key) }
+	since := now
+	var changed bool
+	var err error
 	if on {
 		changed, err = s.rdb.SetNX(ctx, key, now.Unix(), turnedKept).Result()
 		if err == nil && !changed {
 			err = s.rdb.Expire(ctx, key, turnedKept).Err()
 		}
-		return now, changed, err
-	}
-	at, err := s.rdb.Get(ctx, key).Int64()
-	if errors.Is(err, redis.Nil) {
-		return now, false, nil
-	}
-	if since = time.Unix(at, 0); err != nil || now.Sub(since) < least {
-		return since, false, err
-	}
-	n, err := s.rdb.Del(ctx, key).Result()
-	return since, n == 1, err
-}
-
-// turnBack undoes what turned has kept, as nobody was notified: the next look tries again.
-func (s stateStore) turnBack(ctx context.Context, key string, on bool, since time.Time) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkFor)
-	defer cancel()
-	if on {
-		_ = s.rdb.Del(ctx, key) // else the alert comes once it is over and holds again
 	} else {
-		_ = s.rdb.Set(ctx, key, since.Unix(), turnedKept)
+		var at int64
+		if at, err = s.rdb.Get(ctx, key).Int64(); errors.Is(err, redis.Nil) {
+			return nil
+		}
+		if since = time.Unix(at, 0); err != nil || now.Sub(since) < least {
+			return err
+		}
+		undo = func(ctx context.Context) { _ = s.rdb.Set(ctx, key, at, turnedKept) }
+		var n int64
+		n, err = s.rdb.Del(ctx, key).Result()
+		changed = n == 1
 	}
+	if err != nil || !changed {
+		return err
+	}
+	if err = tell(since); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkFor)
+		defer cancel()
+		undo(ctx)
+	}
+	return err
 }
 
 // refusal is one refusal of an API.

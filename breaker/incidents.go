@@ -40,6 +40,13 @@ type Incident struct {
 	Instances   []string `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
 }
 
+// Limited reports whether it began because of a limit of the API.
+func (i Incident) Limited() bool { return ofLimit(i.Cause) }
+
+func ofLimit(cause string) bool {
+	return cause != CauseOutage && cause != CauseCredentials && cause != CauseManual
+}
+
 // MarshalJSON writes null for times that are not set.
 func (i Incident) MarshalJSON() ([]byte, error) {
 	type fields Incident // without this method

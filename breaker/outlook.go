@@ -84,12 +84,8 @@ func endsOf(history []string) (ends []time.Time, oldest Event) {
 		if json.Unmarshal([]byte(entry), &t) != nil || t.To != Open || seen[t.Incident] {
 			continue
 		}
-		switch seen[t.Incident] = true; t.IncidentCause {
-		case CauseOutage, CauseCredentials, CauseManual:
-		default:
-			if t.OpenUntil > 0 {
-				ends, oldest = append(ends, instant(t.OpenUntil)), t.event()
-			}
+		if seen[t.Incident] = true; ofLimit(t.IncidentCause) && t.OpenUntil > 0 {
+			ends, oldest = append(ends, instant(t.OpenUntil)), t.event()
 		}
 	}
 	return ends, oldest

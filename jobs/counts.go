@@ -62,9 +62,7 @@ func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, e
 	if !ValidDestination(destination) {
 		return 0, &UnknownDestinationError{Name: destination, Known: c.known.list()}
 	}
-	counts, err := redispipe.Each(ctx, c.rdb, c.ns.Queues(destination), func(pipe redis.Pipeliner, q string) *redis.IntCmd {
-		return pipe.ZCard(ctx, store.HeldJobsKey(q, key))
-	})
+	counts, err := c.heldByQueue(ctx, destination, key)
 	if err != nil {
 		return 0, fmt.Errorf("jobs: held jobs: %w", err)
 	}
@@ -73,4 +71,11 @@ func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, e
 		n += int(c.Val())
 	}
 	return n, nil
+}
+
+// heldByQueue counts the held jobs of a key in each queue of a destination.
+func (c *Client) heldByQueue(ctx context.Context, destination, key string) ([]*redis.IntCmd, error) {
+	return redispipe.Each(ctx, c.rdb, c.ns.Queues(destination), func(pipe redis.Pipeliner, q string) *redis.IntCmd { //nolint:wrapcheck // callers do
+		return pipe.ZCard(ctx, store.HeldJobsKey(q, key))
+	})
 }

@@ -6,13 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/forecast"
 	"github.com/tidegate/tidegate/internal/forecast/snapshot"
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Forecast says when the backlog of a destination is empty, and what expires before it can start, if no further job is
@@ -65,13 +61,8 @@ func (c *Client) Forecast(ctx context.Context, destination, key string) (*Foreca
 }
 
 func (c *Client) forecastKey(ctx context.Context, f *forecast.Forecast, destination, key string) (*KeyForecast, error) {
-	queues, held := c.ns.Queues(destination), []*redis.IntCmd{}
-	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
-		for _, q := range queues {
-			held = append(held, pipe.ZCard(ctx, store.HeldJobsKey(q, key)))
-		}
-		return nil
-	}); err != nil {
+	held, err := c.heldByQueue(ctx, destination, key)
+	if err != nil {
 		return nil, fmt.Errorf("read the jobs of a key: %w", err)
 	}
 	k := &KeyForecast{Name: key, EmptyAt: f.ETA(f.At, time.Time{})}

@@ -337,7 +337,10 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 			item.Errors = []ProblemField{{place(item.Index).of("id"), idTaken}}
 		case result.Job != nil:
 			s.many.destinations[result.Job.Destination] = true
-			item.ID, item.Status, item.Duplicate, item.ETA = result.Job.ID, string(result.Job.Status), result.Job.Duplicate, etas[i]
+			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
+			if i < len(etas) {
+				item.ETA = etas[i]
+			}
 		case jobs.Refused(result.Err):
 			s.api.ops.Return(ctx, c.specs[i], result.Err)
 			item.Errors = place(item.Index).fields(ctx, result.Err)
@@ -374,16 +377,16 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 
 // etas says when the first jobs start, if the response has them; after an error it does not.
 func (s *lineStream) etas(ctx context.Context, results []jobs.Result) []*jobs.ETA {
+	if s.foreseen || !s.all && s.results == nil {
+		return nil
+	}
+	s.foreseen = true
 	list := make([]*jobs.Job, len(results))
 	for i, r := range results {
 		if r.Job != nil && !taken(s.id, r.Job) {
 			list[i] = r.Job
 		}
 	}
-	if s.foreseen || !s.all && s.results == nil {
-		return make([]*jobs.ETA, len(list))
-	}
-	s.foreseen = true
 	etas, _ := s.api.client.ETAs(ctx, list)
 	return etas
 }

@@ -74,9 +74,9 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	stop.add(func() error { granter.Close(); return nil })
 	limits := &operatorLimits{rdb: rdb, namespace: store.Namespace(cfg.RedisNamespace), log: log}
 	limits.read(ctx)
-	granter.Set(permitsOf(limits.above(cfg)))
 	var current atomic.Pointer[config.Config]
 	current.Store(limits.above(cfg))
+	granter.Set(permitsOf(current.Load()))
 	served, err := APIHandler(ctx, APIOptions{
 		Permits: granter, Settings: func(name string) (simulate.Options, bool) { return settingsOf(current.Load(), name) },
 		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,

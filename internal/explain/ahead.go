@@ -173,13 +173,10 @@ func (e *Explainer) count(ctx context.Context, job *jobs.Job, queue string, n in
 	if err != nil {
 		return 0, 0, fmt.Errorf("explain: %w", err)
 	}
-	var fields []*redis.SliceCmd
-	if _, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
-		for _, id := range ids {
-			fields = append(fields, pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldKey))
-		}
-		return nil
-	}); err != nil {
+	fields, err := redispipe.Each(ctx, e.rdb, ids, func(pipe redis.Pipeliner, id string) *redis.SliceCmd {
+		return pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldKey)
+	})
+	if err != nil {
 		return 0, 0, fmt.Errorf("explain: %w", err)
 	}
 	for _, f := range fields {

@@ -246,14 +246,13 @@ func (f *Forecast) oneMore() string {
 		return "nothing: no job waits for one"
 	case f.PerWorker == 0:
 		return "not known: no worker makes calls yet"
+	case f.Binding == f.Because:
+		return "nothing: " + f.Because
 	}
 	more := f.Snapshot
 	more.Slots += more.PerWorker
 	with := Run(more)
 	before, saved := f.Done.Sub(f.At), f.Done.Sub(with.Done)
-	if f.Binding == f.Because {
-		return "nothing: " + f.Because
-	}
 	if saved < before/50 || saved < time.Second {
 		return "nothing: " + f.Binding + " would still hold the jobs"
 	}

@@ -229,6 +229,16 @@ const (
 // MinuteField is the field of a count of a minute, in the hash of its hour.
 func MinuteField(minute int, name string) string { return strconv.Itoa(minute) + ":" + name }
 
+// UsualWindow is the shortest usual length of a window that has so much left.
+func UsualWindow(left time.Duration) time.Duration {
+	for _, d := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour, 24 * time.Hour} {
+		if left <= d+time.Second {
+			return d
+		}
+	}
+	return left
+}
+
 // Recent are the calls of a destination of late.
 type Recent struct {
 	Calls, Limited int

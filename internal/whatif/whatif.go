@@ -124,7 +124,7 @@ func (r *Record) Part(n int) *Record {
 		return r
 	}
 	for _, i := range slices.Backward(r.Incidents) {
-		if Limited(i) && !i.Started.Before(r.Minutes[0].At) {
+		if i.Limited() && !i.Started.Before(r.Minutes[0].At) {
 			at, _ := slices.BinarySearch(r.Arrivals, i.Started.Sub(r.Minutes[0].At))
 			from = max(0, min(from, at-n/2))
 			break
@@ -258,7 +258,7 @@ func (r *Record) limitsOf(o breaker.Outlook) (limits []string, from string) {
 		from = "announced"
 		for _, w := range o.Limits.Announced {
 			if w.Window = cmp.Or(w.Window, gap); w.Window == 0 && w.ResetsAt.After(o.Now) {
-				w.Window = usual(w.ResetsAt.Sub(o.Now))
+				w.Window = store.UsualWindow(w.ResetsAt.Sub(o.Now))
 			}
 			if w.Window > 0 && w.Limit > 0 {
 				limits = append(limits, window(w.Limit, w.Window))
@@ -295,27 +295,12 @@ func (r *Record) limitsOf(o breaker.Outlook) (limits []string, from string) {
 	return limits, from
 }
 
-// usual is the shortest usual length of a window that has so much left.
-func usual(left time.Duration) time.Duration {
-	for _, d := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour, 24 * time.Hour} {
-		if left <= d+time.Second {
-			return d
-		}
-	}
-	return left
-}
-
-// Limited reports whether an incident began because of a limit of the API.
-func Limited(i breaker.Incident) bool {
-	return !slices.Contains([]string{breaker.CauseOutage, breaker.CauseCredentials, breaker.CauseManual}, i.Cause)
-}
-
 // observed is the usual time from one incident to the next because of a limit, and how many calls the API accepted
 // meanwhile; 0 if there are too few. The window may be shorter: the breaker saw no more of it.
 func (r *Record) observed() (gap time.Duration, calls int) {
 	var starts []time.Time
 	for _, i := range r.Incidents {
-		if Limited(i) && len(r.Minutes) > 0 && !i.Started.Before(r.Minutes[0].At) {
+		if i.Limited() && len(r.Minutes) > 0 && !i.Started.Before(r.Minutes[0].At) {
 			starts = append(starts, i.Started)
 		}
 	}

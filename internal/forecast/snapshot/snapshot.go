@@ -309,7 +309,7 @@ func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, head
 			w.Window = l.Window
 		}
 		if w.Window == 0 && !w.ResetsAt.IsZero() {
-			w.Window = usual(w.ResetsAt.Sub(s.At))
+			w.Window = store.UsualWindow(w.ResetsAt.Sub(s.At))
 		}
 		if w.Limit == 0 && calls.Span > 0 {
 			w.Limit = max(w.Remaining, int(float64(calls.Calls-calls.Limited)*float64(w.Window)/float64(calls.Span)))
@@ -380,8 +380,8 @@ func windowsOf(b breaker.Outlook) (began []time.Time, period time.Duration) {
 	slices.Sort(apart)
 	if n := len(b.Ends); n > 0 && len(began) < 6 { // of the first window it is not known when it began
 		oldest := b.Oldest.OpenUntil.Sub(b.Oldest.OpenedAt)
-		if began = append(began, b.Ends[n-1].Add(-usual(oldest))); b.Oldest.IncidentCause == breaker.CauseHint {
-			oldest = usual(oldest)
+		if began = append(began, b.Ends[n-1].Add(-store.UsualWindow(oldest))); b.Oldest.IncidentCause == breaker.CauseHint {
+			oldest = store.UsualWindow(oldest)
 		}
 		period = oldest // of which the calls took a part
 	}
@@ -390,16 +390,6 @@ func windowsOf(b breaker.Outlook) (began []time.Time, period time.Duration) {
 	}
 	slices.Reverse(began)
 	return began, period
-}
-
-// usual is the shortest usual length of a window that has so much left.
-func usual(left time.Duration) time.Duration {
-	for _, d := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 15 * time.Minute, time.Hour, 24 * time.Hour} {
-		if left <= d+time.Second {
-			return d
-		}
-	}
-	return left
 }
 
 // Words name a limit: "60 calls an hour".
