@@ -29,7 +29,6 @@ import (
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/permits"
 	"github.com/tidegate/tidegate/internal/redisconn"
-	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/internal/webserver"
@@ -78,8 +77,8 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	current.Store(limits.above(cfg))
 	granter.Set(permitsOf(current.Load()))
 	served, err := APIHandler(ctx, APIOptions{
-		Permits: granter, Settings: func(name string) (simulate.Options, bool) { return settingsOf(current.Load(), name) },
-		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
+		Permits: granter,
+		Redis:   rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
 		Metrics: scrapes(seen.registry, log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
@@ -129,12 +128,6 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 	check := &Check{}
 	check.take(cfg)
 	return newClient(rdb, cfg, check, traced, log)
-}
-
-// settingsOf are those of a destination of cfg for a simulation.
-func settingsOf(cfg *config.Config, name string) (simulate.Options, bool) {
-	d, known := cfg.Destination(name)
-	return simulate.Options{Breaker: BreakerOptions(d), Retry: &d.Retry, Slots: d.Concurrency}, known
 }
 
 // permitsOf are the destinations of cfg for calls that are not jobs, which count as jobs of the default priority.
@@ -300,8 +293,6 @@ type APIOptions struct {
 	Tokens *access.Tokens
 	// PublicURL is PUBLIC_URL.
 	PublicURL string
-	// Settings returns those of a destination for simulations, with the calls of one worker at a time; nil: none.
-	Settings func(destination string) (simulate.Options, bool)
 	// Warning returns what /readyz warns of; nil: of nothing.
 	Warning func() string
 	// Metrics answers /metrics; nil: there are none.
@@ -339,7 +330,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	hub := feed.New(o.Redis, o.Client, feed.Options{Logger: o.Logger})
 	cache := ops.NewCache(nil)
 	board, err = dashboard.New(dashboard.Options{
-		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, Cache: cache, Settings: o.Settings,
+		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger, Cache: cache,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("app: api: %w", err)

@@ -59,36 +59,3 @@ func (b *tab) fits(width int64) {
 		b.t.Errorf("the page is %d wide on a screen of %d", wide, width)
 	}
 }
-
-// An operator simulates another rate from the page of the destination: the results are drawn beside each other, below
-// each other on a narrow screen, and what is wrong is said beside the form.
-func TestWhatIfPage(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.work(fakeapi.Options{}, breaker.Options{}, "shop")
-	b := s.open("/destinations/shop")
-	b.follow(`a[href="/destinations/shop/whatif"]`)
-	fill := func(name, text string) {
-		t.Helper()
-		b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector('#whatif [name=%s]').value = ''", name)))
-		b.typeIn("#whatif [name="+name+"]", text)
-	}
-	fill("api", "window:20/10m")
-	fill("jobs", "60")
-	fill("rate", "20/10m")
-	b.follow("#whatif button")
-	b.sees(`document.querySelectorAll(".two svg.chart").length === 4 && document.querySelector(".two svg .bar.bad")`)
-	b.sees(`[...document.querySelectorAll("tr")].some((e) => e.innerText.split(/\s+/).join(" ") === "Refused by the limit 28 0")`)
-	b.fits(1280)
-	if value[float64](b, `Math.abs(document.querySelectorAll(".two section")[0].getBoundingClientRect().top - document.querySelectorAll(".two section")[1].getBoundingClientRect().top)`) > 1 {
-		t.Error("the results are not beside each other")
-	}
-	b.do(chromedp.EmulateViewport(360, 800))
-	b.fits(360)
-	b.refuses(400)
-	fill("api", "leaky:60/1h")
-	b.follow("#whatif button")
-	b.reads("the kind is not known: want window:60/1h")
-	b.fits(360)
-	b.quiet()
-}

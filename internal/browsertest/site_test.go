@@ -19,7 +19,6 @@ import (
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/minutes"
-	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
@@ -58,9 +57,7 @@ func serve(t testing.TB, scopes ...access.Scope) *site {
 	if s.client, err = jobs.NewClient(s.rdb, jobs.WithLogger(quiet)); err != nil {
 		t.Fatal(err)
 	}
-	o := app.APIOptions{Redis: s.rdb, Client: s.client, Version: "test", Logger: quiet, Settings: func(string) (simulate.Options, bool) {
-		return simulate.Options{Breaker: breaker.Options{FailureThreshold: 3, Cooldown: 4 * time.Minute, NoLearning: true}, Slots: 5}, true
-	}}
+	o := app.APIOptions{Redis: s.rdb, Client: s.client, Version: "test", Logger: quiet}
 	if len(scopes) > 0 {
 		o.Tokens = s.makeTokens(scopes)
 	}

@@ -71,7 +71,6 @@ type grammar struct {
 	Answers answersCmds   `cmd:"" help:"Try answer rules."`
 	Presets presetsCmds   `cmd:"" help:"Look at what is known of APIs."`
 	Simul   simulateCmd   `cmd:"" name:"simulate" help:"Compare configurations against a model of an API, in virtual time."`
-	Advise  adviseCmd     `cmd:"" help:"Say which settings would have wasted fewer calls of a destination."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 

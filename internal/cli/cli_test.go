@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		args   string
 		stderr string
 	}{
-		{"", `no command given; commands: dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, errors, forecast, keys, cancel, pause, resume, retry, queue, destinations, breaker, limits, audit, doctor, alerts, fake-api, token, answers, presets, simulate, advise, config, version, completion; run "tidegate --help"`},
+		{"", `no command given; commands: dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, errors, forecast, keys, cancel, pause, resume, retry, queue, destinations, breaker, limits, audit, doctor, alerts, fake-api, token, answers, presets, simulate, config, version, completion; run "tidegate --help"`},
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},
@@ -58,7 +58,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "demo", "worker", "enqueue", "get", "list", "history", "batch", "batch get", "stats", "cancel", "pause", "resume", "retry",
 		"queue", "queue pause", "queue resume", "doctor", "breaker", "breaker list", "breaker get", "breaker trip",
-		"breaker reset", "breaker history", "limits", "limits show", "limits forget", "alerts", "alerts test", "token new", "token list", "token remove", "presets", "presets show", "advise", "config", "config check", "version",
+		"breaker reset", "breaker history", "limits", "limits show", "limits forget", "alerts", "alerts test", "token new", "token list", "token remove", "presets", "presets show", "config", "config check", "version",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +136,7 @@ func TestRedisDown(t *testing.T) {
 	for _, args := range []string{
 		"enqueue -d shop", "get x", "list", "breaker list", "breaker get shop", "breaker trip shop", "breaker reset shop",
 		"breaker history shop", "limits", "limits shop", "limits forget shop", "enqueue --file -", "history x", "batch get x", "batch get x --wait", "stats", "cancel x", "cancel --batch x",
-		"pause x", "resume x", "retry x --reason y", "retry --status failed --dry-run", "queue pause shop", "queue resume shop", "doctor", "advise shop",
+		"pause x", "resume x", "retry x --reason y", "retry --status failed --dry-run", "queue pause shop", "queue resume shop", "doctor",
 	} {
 		all.Go(func() {
 			started := time.Now()

@@ -11,11 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/demo"
-	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -67,9 +65,7 @@ func (c *demoCmd) serve(p *Process) func(context.Context, redis.UniversalClient,
 			return "", nil, inputErrorf("--listen: the dashboard of a demo asks for no token; give it an address such as 127.0.0.1:8080")
 		}
 		log := slog.New(&warnHandler{p: p})
-		served, err := app.APIHandler(ctx, app.APIOptions{Redis: rdb, Client: client, Version: p.version().Version, Logger: log, Settings: func(string) (simulate.Options, bool) {
-			return simulate.Options{Breaker: breaker.Options{FailureThreshold: c.Threshold, Cooldown: c.Cooldown}, Slots: c.Concurrency}, true
-		}})
+		served, err := app.APIHandler(ctx, app.APIOptions{Redis: rdb, Client: client, Version: p.version().Version, Logger: log})
 		if err != nil {
 			return "", nil, err
 		}

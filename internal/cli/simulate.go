@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"html"
 	"os"
@@ -23,8 +22,6 @@ import (
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/simulate"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/whatif"
 )
 
 type simulateCmd struct {
@@ -33,7 +30,7 @@ type simulateCmd struct {
 	Destination string        `short:"d" placeholder:"NAME" help:"Destination in both. Default: the first one."`
 	API         string        `name:"api" required:"" placeholder:"LIMITS" help:"The API's limits, such as window:60/1h; see below."`
 	Jobs        int           `placeholder:"N" help:"Jobs that wait at the start."`
-	Arrivals    string        `placeholder:"poisson:10/1m|recorded" help:"Jobs that come later: so many at random, or as in the last 24 hours of the destination, from Redis."`
+	Arrivals    string        `placeholder:"poisson:10/1m" help:"Jobs that come later, at random times."`
 	ExpireIn    time.Duration `placeholder:"6h" help:"Time after which a job expires. Default: never."`
 	Workers     int           `default:"1" placeholder:"N" help:"Workers. Default: ${default}."`
 	Concurrency int           `placeholder:"N" help:"Calls at a time of each worker. Default: the destination's CONCURRENCY."`
@@ -81,20 +78,16 @@ func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
 	var all []simulate.Options
 	doc := simulation{Runs: make([]simulated, len(files))}
 	for i, file := range files {
-		o, name, err := c.configured(p, []string{"--config", "--against"}[i], file)
+		o, err := c.configured(p, []string{"--config", "--against"}[i], file)
 		if err != nil {
 			return err
 		}
 		if i == 0 {
-			if o.API, err = c.api(ctx, p); err == nil {
-				o.Arrivals, err = c.arrivals(ctx, p, name)
+			if o.API, err = c.api(p); err == nil {
+				o.Arrivals, err = c.arrivals()
 			}
 			if err != nil {
 				return err
-			}
-			if n := len(o.Arrivals); c.Arrivals == "recorded" && c.For == 24*time.Hour && n > 0 { // the last ones are to end, too
-				c.For += o.Arrivals[n-1]
-				o.For = c.For
 			}
 			doc.API = o.API
 		} else {
@@ -126,13 +119,13 @@ func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
 	return c.show(p, doc, func(r *rows) { r.addSimulation(doc.Runs, c.For) })
 }
 
-// configured reads a configuration, and names its destination.
-func (c *simulateCmd) configured(p *Process, flag, file string) (simulate.Options, string, error) {
+// configured reads a configuration.
+func (c *simulateCmd) configured(p *Process, flag, file string) (simulate.Options, error) {
 	environ := slices.Clone(p.Environ)
 	if file != "" {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			return simulate.Options{}, "", inputErrorf("%s: %w", flag, err)
+			return simulate.Options{}, inputErrorf("%s: %w", flag, err)
 		}
 		for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
 			name, value, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export "), "=")
@@ -169,16 +162,16 @@ func (c *simulateCmd) configured(p *Process, flag, file string) (simulate.Option
 	})
 	if err != nil {
 		ofFile()
-		return simulate.Options{}, "", err
+		return simulate.Options{}, err
 	}
 	if err := cfg.RequireDestinations(); err != nil {
-		return simulate.Options{}, "", err //nolint:wrapcheck // as elsewhere
+		return simulate.Options{}, err //nolint:wrapcheck // as elsewhere
 	}
 	d := cfg.Destinations[0]
 	if c.Destination != "" {
 		var known bool
 		if d, known = cfg.Destination(c.Destination); !known {
-			return simulate.Options{}, "", inputErrorf("--destination: %s is not configured", clip(c.Destination, 60))
+			return simulate.Options{}, inputErrorf("--destination: %s is not configured", clip(c.Destination, 60))
 		}
 	}
 	each := c.Concurrency
@@ -187,81 +180,46 @@ func (c *simulateCmd) configured(p *Process, flag, file string) (simulate.Option
 	}
 	return simulate.Options{
 		Breaker: app.BreakerOptions(d), Retry: &d.Retry, Slots: c.Workers * each, Latency: c.Latency, For: c.For, ExpireIn: c.ExpireIn, Seed: c.Seed,
-	}, d.Name, nil
+	}, nil
 }
 
-// api is --api with what presets document, and what the running system has learned.
-func (c *simulateCmd) api(ctx context.Context, p *Process) (string, error) {
+// api is --api with the limits that presets document.
+func (c *simulateCmd) api(p *Process) (string, error) {
 	parts := strings.Split(c.API, ",")
 	for i, part := range parts {
 		kind, name, _ := strings.Cut(part, ":")
-		switch kind {
-		case "preset":
-			preset, known := presets.Get(strings.ToLower(name))
-			if !known {
-				return "", inputErrorf("--api: there is no preset %s; tidegate presets lists them", clip(name, 40))
-			}
-			at := slices.IndexFunc(preset.Limits, func(l presets.Limit) bool { _, err := breaker.ParseRate(l.Limit); return err == nil })
-			if at < 0 {
-				return "", inputErrorf("--api: the preset %s has no limit with a number: give it, such as window:60/1h", preset.Name)
-			}
-			parts[i] = "window:" + preset.Limits[at].Limit
-			p.note(preset.Title + ": " + preset.Limits[at].Limit + ", " + preset.Limits[at].Of + "; " + preset.Hints)
-		case "learned":
-			s, err := p.open(ctx)
-			if err != nil {
-				return "", err
-			}
-			parts[i], err = s.whatIf().Learned(ctx, name)
-			if s.close(); err != nil {
-				return "", notRecorded("--api", err)
-			}
+		if kind != "preset" {
+			continue
 		}
+		preset, known := presets.Get(strings.ToLower(name))
+		if !known {
+			return "", inputErrorf("--api: there is no preset %s; tidegate presets lists them", clip(name, 40))
+		}
+		at := slices.IndexFunc(preset.Limits, func(l presets.Limit) bool { _, err := breaker.ParseRate(l.Limit); return err == nil })
+		if at < 0 {
+			return "", inputErrorf("--api: the preset %s has no limit with a number: give it, such as window:60/1h", preset.Name)
+		}
+		parts[i] = "window:" + preset.Limits[at].Limit
+		p.note(preset.Title + ": " + preset.Limits[at].Limit + ", " + preset.Limits[at].Of + "; " + preset.Hints)
 	}
 	return strings.Join(parts, ","), nil
 }
 
-// arrivals are when jobs come.
-func (c *simulateCmd) arrivals(ctx context.Context, p *Process, destination string) ([]time.Duration, error) {
-	var at []time.Duration
+// arrivals returns when jobs come, since the start.
+func (c *simulateCmd) arrivals() ([]time.Duration, error) {
+	waiting := make([]time.Duration, c.Jobs)
+	if c.Arrivals == "" {
+		return waiting, nil
+	}
 	kind, rate, _ := strings.Cut(c.Arrivals, ":")
-	switch kind {
-	case "":
-	case "poisson":
-		r, err := breaker.ParseRate(rate)
-		if err != nil || r.Zone != "" {
-			return nil, inputErrorf("--arrivals: want jobs per time, such as poisson:10/1m")
-		}
-		if float64(r.Calls)*c.For.Seconds()/r.Per.Seconds() > 1_000_000 {
-			return nil, inputErrorf("--arrivals: more than 1000000 jobs in %s: shorten --for", c.For)
-		}
-		at = simulate.Poisson(r, c.For, c.Seed)
-	case "recorded":
-		s, err := p.open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer s.close()
-		if at, err = s.whatIf().Recorded(ctx, destination); err != nil {
-			return nil, notRecorded("--arrivals", err)
-		}
-	default:
-		return nil, inputErrorf("--arrivals: want poisson:10/1m or recorded")
+	r, err := breaker.ParseRate(rate)
+	if kind != "poisson" || err != nil || r.Zone != "" {
+		return nil, inputErrorf("--arrivals: want jobs per time, such as poisson:10/1m")
 	}
-	return append(make([]time.Duration, c.Jobs, c.Jobs+len(at)), at...), nil
-}
-
-// whatIf reads what workers have recorded.
-func (s *session) whatIf() whatif.Source {
-	return whatif.Source{Redis: s.rdb, Namespace: store.Namespace(s.cfg.RedisNamespace)}
-}
-
-// notRecorded is an error of the input where nothing is recorded of a destination.
-func notRecorded(flag string, err error) error {
-	if errors.Is(err, whatif.ErrNoJobs) || errors.Is(err, whatif.ErrNoLimit) {
-		return inputErrorf("%s: %w", flag, err)
+	if float64(r.Calls)*c.For.Seconds()/r.Per.Seconds() > 1_000_000 {
+		return nil, inputErrorf("--arrivals: more than 1000000 jobs in %s: shorten --for", c.For)
 	}
-	return err
+	return slices.Concat(waiting, simulate.Poisson(r, c.For, c.Seed)), nil
 }
 
 func (r *rows) addSimulation(runs []simulated, during time.Duration) {
@@ -270,7 +228,7 @@ func (r *rows) addSimulation(runs []simulated, during time.Duration) {
 		head, results[i] = append(head, run.Config), run.Result
 	}
 	r.add(head...)
-	for _, row := range whatif.Rows(during, explain.Duration, results...) {
+	for _, row := range simulate.Rows(during, explain.Duration, results...) {
 		r.add(row...)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -32,9 +30,6 @@ type Options struct {
 	Hub *feed.Hub
 	// Cache holds the data of pages; it may be that of the API. Default: one for the pages.
 	Cache *ops.Cache
-	// Settings returns those of a destination as a simulation takes them, with the calls of one worker at a time; nil:
-	// none are known.
-	Settings func(destination string) (simulate.Options, bool)
 	// Version of Tidegate, for the foot of the pages.
 	Version string
 	// Logger gets errors. Default: slog.Default().
@@ -54,9 +49,6 @@ type Dashboard struct {
 	clock   func() time.Time
 	ops     *ops.System
 
-	settings   func(destination string) (simulate.Options, bool)
-	simulating sync.Mutex // held by a simulation
-
 	// ahead is how far Redis's clock is ahead of this process's, in nanoseconds.
 	ahead   atomic.Int64
 	cache   *ops.Cache
@@ -73,10 +65,7 @@ func New(o Options) (*Dashboard, error) {
 	}
 	d := &Dashboard{
 		rdb: o.Redis, client: o.Client, ns: breaker.Namespace(o.Client.Namespace()), guard: o.Guard, version: o.Version, log: o.Logger,
-		clock: o.Now, cache: o.Cache, settings: o.Settings,
-	}
-	if d.settings == nil {
-		d.settings = func(string) (simulate.Options, bool) { return simulate.Options{}, false }
+		clock: o.Now, cache: o.Cache,
 	}
 	d.log = cmp.Or(d.log, slog.Default())
 	if d.clock == nil {
@@ -123,8 +112,6 @@ func (d *Dashboard) routes() {
 	page("GET /destinations", d.destinations)
 	page("GET /destinations/{name}", d.destination)
 	page("POST /destinations/{name}", d.acts(d.destinationAct))
-	page("GET /destinations/{name}/whatif", d.whatIf)
-	page("POST /destinations/{name}/whatif", d.whatIf)
 	page("GET /breakers", func(w http.ResponseWriter, r *http.Request) error {
 		redirect(w, r, "/destinations")
 		return nil

@@ -79,7 +79,6 @@ type destinationPage struct {
 	Limit     *ops.Override
 	LimitText string
 	Lengths   []tripLength
-	WhatIf    bool // its settings are known
 	// Route advises on an API that limits one kind of calls by itself; "" for none.
 	Route string
 }
@@ -157,7 +156,6 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 		p.LimitText = explain.OperatorLimit(*p.Limit, d.now().UTC())
 	}
 	p.Doubts = workers.Doubts(name)
-	_, p.WhatIf = d.settings(name)
 	p.Route = explain.LimitedRoute(workers, name)
 	alone, err := d.client.RefusedAlone(ctx, name)
 	if err != nil {

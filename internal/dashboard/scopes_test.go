@@ -41,8 +41,6 @@ func TestScopes(t *testing.T) {
 		"/jobs":              {"id": {"post-1"}, "action": {"cancel"}, "confirm": {"1"}},
 		"/breakers/shop":     {"action": {"reset"}, "confirm": {"1"}},
 		"/destinations/shop": {"action": {"pause"}, "confirm": {"1"}},
-
-		"/destinations/shop/whatif": {"api": {"window:1/1h"}, "jobs": {"1"}},
 	}
 	for scope, payloads := range map[access.Scope]bool{access.ScopeRead: false, access.ScopePayloads: true} {
 		s := furnished(t, scope)
@@ -81,8 +79,7 @@ func TestCrossOrigin(t *testing.T) {
 			"/destinations/shop": {"action": {"pause"}, "confirm": {"1"}},
 			"/theme":             {"theme": {"dark"}},
 
-			"/destinations/shop/whatif": {},
-			"/logout":                   {},
+			"/logout": {},
 		} {
 			s.do(s.form(path, form, "https://evil.example")).shows(t, http.StatusForbidden, "another site")
 		}

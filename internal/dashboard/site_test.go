@@ -18,11 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/dashboard"
 	"github.com/tidegate/tidegate/internal/feed"
-	"github.com/tidegate/tidegate/internal/simulate"
 	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -70,7 +68,7 @@ func open(t testing.TB, scope access.Scope, destinations ...string) *site {
 	go func() { hub.Run(ctx); close(done) }()
 	t.Cleanup(func() { <-done })
 	if board, err = dashboard.New(dashboard.Options{
-		Redis: s.rdb, Client: s.client, Guard: guard, Hub: hub, Version: "v1.2.3", Logger: log, Settings: settings, Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
+		Redis: s.rdb, Client: s.client, Guard: guard, Hub: hub, Version: "v1.2.3", Logger: log, Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +107,6 @@ func tokensWith(t testing.TB, scope access.Scope) (*access.Tokens, string) {
 		t.Fatal(err)
 	}
 	return tokens, token
-}
-
-// settings are those of shop.
-func settings(destination string) (simulate.Options, bool) {
-	return simulate.Options{Breaker: breaker.Options{FailureThreshold: 3, Cooldown: 4 * time.Minute, NoLearning: true}, Slots: 5}, destination == "shop"
 }
 
 // age makes old what pages have read so far.
