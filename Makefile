@@ -34,12 +34,13 @@ build: ## Build the binaries into .bin
 .PHONY: test
 test: redis cc curl chromium interpreters fmt-check ## Run all checks and all tests, as CI does
 	@# Tests wait more than they compute: what only computes runs beside them and yields to them.
-	@nice -n 10 $(MAKE) --no-print-directory lint test-client test-bench & beside=$$!; \
+	@nice -n 10 $(MAKE) --no-print-directory --keep-going lint test-client test-bench & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	status=0; $(MAKE) --no-print-directory test-race || status=$$?; \
-	wait $$beside || { echo 'lint, test-client or test-bench has failed: see above' >&2; exit 1; }; \
+	failed=; $(MAKE) --no-print-directory test-race || failed=', tests (named above)'; \
+	wait $$beside || failed="$$failed, lint, test-client or test-bench"; \
 	scripts/count.sh; \
-	exit $$status
+	[ -z "$$failed" ] || { echo "make test: FAILED: $${failed#, }; everything else ran and passed" >&2; exit 1; }; \
+	echo 'make test: everything ran and passed'
 
 .PHONY: count
 count: ## Count the lines of product and tests, and the words of the documents; ARGS=-v: of each package
@@ -55,14 +56,16 @@ RACE := /(breaker|publisher|alerts|internal/(access|api|app|asynqx|callbacks|cli
 test-race: redis cc curl chromium interpreters ## Run the tests only, with the race detector where goroutines meet
 	@# Processes, a browser and clocks take part in e2e and browsertest: they run by themselves.
 	@# The longest of the rest begin first.
-	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; \
-	run() { race=$$1; shift; [ $$# -eq 0 ] || $(GO) test $$race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 20m $(ARGS) "$$@"; }; \
+	@# A failure does not keep the later groups from running; the last line names the groups that failed.
+	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; failed=; \
+	run() { group=$$1 race=$$2; shift 2; [ $$# -eq 0 ] || $(GO) test $$race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 40m $(ARGS) "$$@" || failed="$$failed, $$group"; }; \
 	pick() { grep -E "$$@" <<<"$$all" || true; }; \
-	[ "$(PKGS)" != ./... ] || run '' -run '$(SIMULATION)' ./breaker; \
-	run -race $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
-	run '' $$(pick -v '$(RACE)|/internal/(e2e|browsertest)$$'); \
-	run '' $$(pick '/internal/e2e$$'); \
-	run '' $$(pick '/internal/browsertest$$')
+	[ "$(PKGS)" != ./... ] || run 'simulated limits' '' -run '$(SIMULATION)' ./breaker; \
+	run 'packages with the race detector' -race $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
+	run 'packages without it' '' $$(pick -v '$(RACE)|/internal/(e2e|browsertest)$$'); \
+	run 'e2e' '' $$(pick '/internal/e2e$$'); \
+	run 'browser tests' '' $$(pick '/internal/browsertest$$'); \
+	[ -z "$$failed" ] || { echo "tests failed: $${failed#, }; the other groups ran and passed" >&2; exit 1; }
 
 .PHONY: quick
 quick: redis ## Run the unit tests of the packages that differ from BASE=main, and of their importers

@@ -146,7 +146,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 	b := newFixture(t)
 	a := newAPI(t, nil)
 	parent := b.enqueue()
-	list, err := json.Marshal(make([]int, 5000))
+	list, err := json.Marshal(make([]int, 10_000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 		return job
 	}
 	// Long enough to begin on a busy machine, and far too short for the expressions.
-	const hurry = 250 * time.Millisecond
+	const hurry = time.Second
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
 	for i := range hurried {
 		expensive(i)

@@ -59,6 +59,7 @@ func TestAKeysSlotIsPassedOn(t *testing.T) {
 			o := f.options()
 			o.Observers, o.Logger = nil, slog.New(slog.DiscardHandler)
 			server.ResetStats(t)
+			began := time.Now()
 			for range workers {
 				f.run(o, call, publisher.Concurrency(2*keys), publisher.Breaker(breaker.Options{KeyConcurrency: 1}))
 			}
@@ -70,10 +71,12 @@ func TestAKeysSlotIsPassedOn(t *testing.T) {
 					t.Errorf("the calls of key %s were not in the order of its jobs", key)
 				}
 			}
-			scripts := server.CommandStats(t)["evalsha"]
-			t.Logf("%.1f scripts a job", float64(scripts)/n)
-			if scripts > 9*n {
-				t.Errorf("%d scripts for %d jobs, want at most 9 a job", scripts, n)
+			scripts := int(server.CommandStats(t)["evalsha"])
+			// Workers also look by time, such as for due jobs: on a busy machine all takes longer, and they look more often.
+			byTime := int(100 * time.Since(began).Seconds())
+			t.Logf("%.1f scripts a job, %d by time", float64(scripts)/n, byTime)
+			if scripts > 9*n+byTime {
+				t.Errorf("%d scripts for %d jobs, want at most 9 a job and %d by time", scripts, n, byTime)
 			}
 		})
 	}
