@@ -23,6 +23,8 @@ type Breaker struct {
 	lease time.Duration // of its permit; 0 is ProbeTimeout
 	leave uint8         // per cent, to more urgent calls
 	said  []Draw
+
+	confined bool
 }
 
 // New joins the breaker of o.Destination. It reads the state once; while Redis is unavailable
@@ -51,7 +53,9 @@ func (b *Breaker) Key(key string) *Breaker {
 	if key == b.key {
 		return b
 	}
-	return &Breaker{core: b.core, key: key, cost: b.cost, lease: b.lease, leave: b.leave, said: b.said}
+	c := *b
+	c.key = key
+	return &c
 }
 
 // Cost returns the breaker for calls that take n of each window of the declared limits instead of
@@ -61,7 +65,9 @@ func (b *Breaker) Cost(n int) *Breaker {
 	if max(1, n) == max(1, b.cost) {
 		return b
 	}
-	return &Breaker{core: b.core, key: b.key, cost: n, lease: b.lease, leave: b.leave, said: b.said}
+	c := *b
+	c.cost = n
+	return &c
 }
 
 // Draws returns the breaker for calls that take that of named limits, and of those of [Options.Limits] that it does
@@ -70,7 +76,9 @@ func (b *Breaker) Draws(draws ...Draw) *Breaker {
 	if len(draws)+len(b.said) == 0 {
 		return b
 	}
-	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: b.leave, said: draws}
+	c := *b
+	c.said = draws
+	return &c
 }
 
 // Lease returns the breaker for calls that may last d instead of [Options.ProbeTimeout], such as an upload: so long
@@ -79,7 +87,9 @@ func (b *Breaker) Draws(draws ...Draw) *Breaker {
 func (b *Breaker) Lease(d time.Duration) *Breaker {
 	for old := b.longest.Load(); int64(d) > old && !b.longest.CompareAndSwap(old, int64(d)); old = b.longest.Load() {
 	}
-	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: d, leave: b.leave, said: b.said}
+	c := *b
+	c.lease = d
+	return &c
 }
 
 // Leave returns the breaker for calls that leave percent, up to 99, of each limit to more urgent ones: of the
@@ -90,7 +100,18 @@ func (b *Breaker) Leave(percent int) *Breaker {
 	if leave(percent) == b.leave {
 		return b
 	}
-	return &Breaker{core: b.core, key: b.key, cost: b.cost, lease: b.lease, leave: leave(percent), said: b.said}
+	c := *b
+	c.leave = leave(percent)
+	return &c
+}
+
+// Confined returns the breaker for calls of a caller that is believed about its own key alone: each report has
+// [ScopeKey]. While the destination is tested, in its slow start, or while one call confirms its limit, such calls
+// leave the destination to others, until no other has used it for a ProbeTimeout. It costs nothing.
+func (b *Breaker) Confined() *Breaker {
+	c := *b
+	c.confined = true
+	return &c
 }
 
 // leave is a valid percentage.
@@ -131,15 +152,15 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	}
 	if !c.asks(b.key) {
 		if p, ok := c.free(b.key); ok {
-			p.leave = b.leave
+			p.leave, p.confined = b.leave, b.confined
 			return p, nil
 		}
 	}
 	if p, decided, err := c.decide(b.key); decided {
-		p.leave = b.leave
+		p.leave, p.confined = b.leave, b.confined
 		return p, err
 	}
-	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), d, Permit{leave: b.leave}, 1, ahead{lease: b.lease})
+	permits, err := c.acquireAll(ctx, b.key, max(1, b.cost), d, Permit{leave: b.leave, confined: b.confined}, 1, ahead{lease: b.lease})
 	if err != nil {
 		return Permit{}, err
 	}
@@ -170,7 +191,7 @@ func (b *Breaker) AllowN(ctx context.Context, n int, lead, within time.Duration)
 	if b.cost > 1 || c.asksForKeys() || len(b.said) > 0 || d.slots() || c.spread { // the next call may cost something else
 		n = 1
 	}
-	return c.acquireAll(ctx, "", max(1, b.cost), d, Permit{leave: b.leave}, n, when)
+	return c.acquireAll(ctx, "", max(1, b.cost), d, Permit{leave: b.leave, confined: b.confined}, n, when)
 }
 
 // asksForKeys reports whether calls of keys need Redis besides the destination's.
@@ -363,6 +384,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 		q.flag("counted", c.options.Remote)
 		q.flag("key_only", under)
 		q.number("leave", int64(have.leave))
+		q.flag("confined", have.confined)
 		q.number("lead", when.lead.Microseconds())
 		q.number("within", when.within.Microseconds())
 	})
@@ -375,7 +397,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 	}
 	if r.result == resultDenied {
 		refusal := c.denied(&r)
-		if have.leave == 0 { // else it does not hold for more urgent calls
+		if have.leave == 0 && !have.confined { // else it does not hold for more urgent calls
 			keyLock.refused(looked, refusal)
 		}
 		return nil, refusal
@@ -393,7 +415,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 		}
 		return one(p, nil)
 	}
-	p := Permit{c: c.core, key: key, generation: r.version, cost: cost, until: until, leave: have.leave}
+	p := Permit{c: c.core, key: key, generation: r.version, cost: cost, until: until, leave: have.leave, confined: have.confined}
 	p.holds.take(words)
 	p.drew(d)
 	if key != "" {

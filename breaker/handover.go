@@ -7,17 +7,23 @@ import (
 	"time"
 )
 
+// confinedBit is that of confined permits, above what they hold.
+const confinedBit = 1 << 8
+
 // MarshalText returns the permit as text, by which [Breaker.Permit] of any process has it reported: such as the API's
 // instance that gets the report of a program which got the permit from another one. The zero Permit is empty.
 func (p Permit) MarshalText() ([]byte, error) {
 	if p.c == nil {
 		return nil, nil
 	}
-	until := int64(0)
+	until, holding := int64(0), int(p.holds)
+	if p.confined {
+		holding |= confinedBit
+	}
 	if !p.until.IsZero() {
 		until = p.until.UnixMilli()
 	}
-	return fmt.Appendf(nil, "%d %d %d %d %d %d %d %s %d %d %s %s", p.id, p.generation, p.holds, until, p.cost, p.keyCost, p.at,
+	return fmt.Appendf(nil, "%d %d %d %d %d %d %d %s %d %d %s %s", p.id, p.generation, holding, until, p.cost, p.keyCost, p.at,
 		p.c.id, p.slotRef.slot, p.slotRef.epoch, p.draws.text(), p.key), nil
 }
 
@@ -30,12 +36,14 @@ func (b *Breaker) Permit(text []byte) (Permit, error) {
 	}
 	p := Permit{c: b.core, handed: true}
 	var until int64
+	var holding int
 	var by, drew string
 	var at slotRef
-	n, err := fmt.Sscan(string(text), &p.id, &p.generation, &p.holds, &until, &p.cost, &p.keyCost, &p.at, &by, &at.slot, &at.epoch, &drew)
+	n, err := fmt.Sscan(string(text), &p.id, &p.generation, &holding, &until, &p.cost, &p.keyCost, &p.at, &by, &at.slot, &at.epoch, &drew)
 	if err != nil || n != 11 {
 		return Permit{}, errors.New("breaker: the text is not a permit")
 	}
+	p.holds, p.confined = holds(holding&0xff), holding&confinedBit != 0 //nolint:gosec // 8 bits
 	p.key = string(text[strings.LastIndexByte(string(text), ' ')+1:])
 	if err := validKey(p.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit: %w", err)

@@ -210,7 +210,8 @@ func Neutral() Outcome { return Outcome{} }
 
 // Scope is the scope of a limit. Without one, and with ScopeUser, the outcome of a keyed call
 // counts for its key, with ScopeGlobal for the destination. That of a call without a key
-// counts for the destination.
+// counts for the destination. With ScopeKey nothing of the outcome counts for the destination, not even a
+// success or an outage: whoever reports it is believed about its key alone.
 type Scope = ratelimit.Scope
 
 // The scopes.
@@ -218,6 +219,7 @@ const (
 	ScopeUnknown = ratelimit.ScopeUnknown
 	ScopeUser    = ratelimit.ScopeUser
 	ScopeGlobal  = ratelimit.ScopeGlobal
+	ScopeKey     = ratelimit.ScopeKey
 )
 
 // WithScope adds the scope of the limit.

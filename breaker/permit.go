@@ -21,6 +21,7 @@ type Permit struct {
 	slotRef    slotRef
 	holds      holds
 	leave      uint8 // per cent of limits, to more urgent calls
+	confined   bool  // see [Breaker.Confined]
 	until      time.Time
 	start      time.Time
 	cost       int // that it took of the destination's declared limit
@@ -305,6 +306,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
+	o.confine(p)
 	owner := o.owner(p.key)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o, p.inUse()) && !p.corrects(&o) {
@@ -324,6 +326,16 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 // inUse is the permit among those in flight.
 func (p Permit) inUse() inUse { return inUse{p.id, p.slotRef} }
 
+// confine makes the outcome of a confined permit one of its key alone.
+func (o *Outcome) confine(p Permit) {
+	if p.confined {
+		o.scope = ScopeKey
+	}
+	if o.scope == ScopeKey && p.key == "" {
+		*o = Outcome{cost: o.cost, draws: o.draws, ongoing: o.ongoing}
+	}
+}
+
 // owner is the key that the outcome of a call under a key counts for; "" for the destination.
 func (o *Outcome) owner(key string) string {
 	if o.scope == ScopeGlobal {
@@ -341,8 +353,9 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
+	o.confine(p)
 	owner := o.owner(p.key)
-	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, until: c.clock.now().Add(c.options.ProbeTimeout)}
+	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, confined: p.confined, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
 	if err != nil || !strings.HasPrefix(r.more, "next ") {
 		return status, Permit{}, err

@@ -49,6 +49,8 @@ type prepared struct {
 	encoded store.NewJob
 	given   bool // the id was given, so it may exist
 
+	ownParents bool
+
 	endTrace func(error) // may be nil
 }
 
@@ -272,7 +274,8 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	}
 	p := &prepared{
 		job: job, queue: c.ns.Queue(job.Destination, store.Priority(job.Priority)), given: s.ID != "" && !s.Fresh,
-		endTrace: c.startTrace(ctx, job),
+		ownParents: s.OwnParents,
+		endTrace:   c.startTrace(ctx, job),
 	}
 	maps.Copy(headers, job.Trace)
 	msg := store.Message{

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,10 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 	if err != nil {
 		return nil, fmt.Errorf("look up parents: %w", err)
 	}
+	owners, err := c.ownersOfParents(ctx, ps, where)
+	if err != nil {
+		return nil, fmt.Errorf("look up parents: %w", err)
+	}
 	byQueue := map[string][]*prepared{}
 	var order []string
 	var duplicates []duplicate
@@ -67,7 +72,7 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 			duplicates = append(duplicates, duplicate{p, queue})
 			continue
 		}
-		if problem := unknownParents(p.job.After, where); problem != nil {
+		if problem := unknownParents(p, where, owners); problem != nil {
 			results[p.index].Err = fmt.Errorf("jobs: enqueue: %w", problem)
 			continue
 		}
@@ -171,10 +176,36 @@ func (c *Client) register(ctx context.Context, children map[string][]store.Ref, 
 	return nil
 }
 
-func unknownParents(ids []string, where map[string]string) error {
+// ownersOfParents reads the owners of the parents that jobs with [Spec.OwnParents] name. A parent that does not exist is
+// looked for, too, so that the time which that takes tells nothing.
+func (c *Client) ownersOfParents(ctx context.Context, ps []*prepared, where map[string]string) (map[string]string, error) {
+	var parents []string
+	for _, p := range ps {
+		if p.ownParents {
+			parents = append(parents, p.job.After...)
+		}
+	}
+	owners := map[string]string{}
+	for ids := range slices.Chunk(unique(parents), recordsAtOnce) {
+		queues := make([]string, 0, 1)
+		for _, id := range ids {
+			queues = append(queues, cmp.Or(where[id], ps[0].queue))
+		}
+		found, err := c.readAll(ctx, unique(queues), ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range found {
+			owners[j.ID] = j.Owner
+		}
+	}
+	return owners, nil
+}
+
+func unknownParents(p *prepared, where, owners map[string]string) error {
 	var errs fieldErrors
-	for _, id := range ids {
-		if where[id] == "" {
+	for _, id := range p.job.After {
+		if where[id] == "" || p.ownParents && owners[id] != p.job.Owner {
 			errs.add("after", "job %q not found; enqueue parents first", clip(id))
 		}
 	}

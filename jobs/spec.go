@@ -46,6 +46,9 @@ type Spec struct {
 	// must be a name as an ID is. The HTTP API sets the name of the token.
 	Owner string
 
+	// OwnParents says that each of After must be a job with this Owner: another one is refused as one that does not exist.
+	OwnParents bool
+
 	// Fresh says that the ID is new, such as a UUID: it is not looked up.
 	Fresh bool
 

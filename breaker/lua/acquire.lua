@@ -23,6 +23,7 @@
 --             limits of the destination counts calls
 --   lead, within  by declared limits a call begins so many µs from now at the earliest and at the
 --             latest; 0 is at once
+--   confined  the caller leaves the destination's probe and slow start to others until its record has not changed for a lease
 --   leave     per cent of each limit that the call leaves to more urgent ones
 --   rate_only to count one more call of a permit: in the rate, and in a budget that is low
 -- Result
@@ -65,6 +66,13 @@ end
 -- takes, and a function that takes it; or nothing.
 local function ask(b, token)
   local forced = b.forced == 'closed'
+  if given('confined') ~= '' and not b.key and not forced and (b.state == 'HALF_OPEN' or b.ramp > 0 or b.confirming > 0) then
+    if now < b.updated_at + probe_lease then
+      return b.state == 'HALF_OPEN' and 'probe' or 'slow_start', ASK_AGAIN
+    elseif b.ramp > 0 then -- nobody else calls: the slow start holds nothing back
+      b.ramp, b.ramp_ok, b.step, b.dirty = 0, 0, b.step + 1, true
+    end
+  end
   if forced or b.state == 'CLOSED' then
     join(b)
     if redis.call('ZSCORE', b.inflight_key, token) then

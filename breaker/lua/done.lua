@@ -8,7 +8,7 @@
 --   outcome     "success", "failure", or "neutral" (the call said nothing about the API, or was not made); others are
 --               decided by the rules, but what the call has taken is corrected here
 --   doubt, outage  as in policy.Event
---   scope       whose limit the API announces: "user" or "global"
+--   scope       whose limit the API announces: "user" or "global"; "key": for the destination the outcome is neutral
 --   learn       limits are learned of which the API says nothing; sent: when the call began, µs
 --   left, limit calls left, if the API says that, and of a whole window
 --   cap, key_cap  configured calls in flight in the fleet, and of the key
@@ -36,8 +36,14 @@ end
 local owner = child and given('scope') ~= 'global' and child or parent
 local both = { parent, child }
 
+-- said is the outcome as it concerns a breaker.
+local function said(b)
+  return given('scope') == 'key' and not b.key and 'neutral' or outcome
+end
+
 -- quiet says that the outcome changes nothing of the breaker but what the meter counts.
 local function quiet(b)
+  local outcome = said(b)
   if b.due or outcome == 'limited' or outcome == 'unauthorized' or given('doubt') ~= '' and learn.on(b) then
     return false
   elseif b.forced == 'closed' then
@@ -69,7 +75,7 @@ end
 local all_quiet = given('uncalled') == '' and quiet(parent) and (not child or quiet(child))
 for _, b in ipairs(both) do
   b.metered_call = redis.call('ZSCORE', b.inflight_key, id)
-  if outcome == 'success' and b.state == 'CLOSED' and b.forced == '' and generation >= b.generation and learn.on(b) and
+  if said(b) == 'success' and b.state == 'CLOSED' and b.forced == '' and generation >= b.generation and learn.on(b) and
       not (b.confirming > 0 and b.probe_token == id) and (b.metered_call and all_quiet or first_time(id .. b.name)) then
     learn.accepted(b, number(named.sent), in_flight(b) - (b.metered_call and 1 or 0))
   end
@@ -90,7 +96,7 @@ for _, b in ipairs(both) do
     join(b)
     if b.metered_call then
       b.dirty = b.dirty or limits(b) -- another call may start
-      if b.ramp > 0 and outcome == 'success' and generation >= b.generation and not (learn.on(b) and b.confirming > 0) then
+      if b.ramp > 0 and said(b) == 'success' and generation >= b.generation and not (learn.on(b) and b.confirming > 0) then
         b.ramp_ok = b.ramp_ok + 1
         b.emitted = b.emitted or b.ramp_ok >= b.ramp and 'grow' or nil
       end

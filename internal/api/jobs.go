@@ -93,8 +93,7 @@ func (a *api) jobOperations() {
 		summary:     "Get a batch",
 		description: "Counts the jobs of a batch by status, as of `counted_at`; with `wait` once all have ended, or that time is over. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.",
 	}, func(ctx context.Context, in *batchInput) (any, error) {
-		id, _ := access.From(ctx)
-		b, err := a.ops.Batch(ctx, id.Own(in.Batch))
+		b, err := a.ops.Batch(ctx, in.Batch)
 		if err == nil && !b.Done {
 			err = a.waitFor(ctx, in.Wait, func(ctx context.Context, d time.Duration) (err error) {
 				b, err = a.awaitBatch(ctx, b, d)

@@ -95,6 +95,7 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 	if err := elsewhere(id, r.Destination, r.Key); err != nil {
 		return nil, err
 	}
+	r.Confined = !id.May(r.Destination, "")
 	if err := a.ops.Known(ctx, r.Destination); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ func (a *api) claim(id access.Identity, s *jobs.Spec) error {
 	if s.ID == "" {
 		s.ID, s.Fresh = uuid.Must(uuid.NewV7()).String(), true // the quota needs it before
 	}
+	s.OwnParents = id.Confined()
 	s.ID, s.Batch = id.Own(s.ID), id.Own(s.Batch)
 	for i, parent := range s.After {
 		s.After[i] = id.Own(parent)

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/permits"
 	"github.com/tidegate/tidegate/internal/store"
@@ -31,6 +33,7 @@ import (
 type house struct {
 	t      *testing.T
 	client *jobs.Client
+	rdb    redis.UniversalClient
 	urls   [2]string
 	tokens map[string]string
 	last   http.Header // of the last response
@@ -44,8 +47,9 @@ func newHouse(t *testing.T, more map[string]access.Bounds) *house {
 	server := redistest.Database(t)
 	rdb := server.Client(t)
 	cfg := load(t, "REDIS_URL="+server.URL(), "DESTINATION_0_NAME=shop", "DESTINATION_0_URL=http://127.0.0.1:1/",
-		"DESTINATION_1_NAME=stock", "DESTINATION_1_URL=http://127.0.0.1:1/")
-	h := &house{t: t, tokens: map[string]string{}}
+		"DESTINATION_1_NAME=stock", "DESTINATION_1_URL=http://127.0.0.1:1/",
+		"DESTINATION_2_NAME=shop-few", "DESTINATION_2_URL=http://127.0.0.1:1/", "DESTINATION_2_FLEET_CONCURRENCY=4")
+	h := &house{t: t, rdb: rdb, tokens: map[string]string{}}
 	var err error
 	if h.client, err = NewClient(rdb, cfg, nil, silent); err != nil {
 		t.Fatal(err)

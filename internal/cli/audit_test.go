@@ -52,14 +52,14 @@ $`)
 	rdb := b.server.Client(t)
 	if _, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for range 19_999 {
-			p.XAdd(t.Context(), &redis.XAddArgs{Stream: "tidegate:audit", Values: []any{"by", "x", "action", "old"}})
+			p.XAdd(t.Context(), &redis.XAddArgs{Stream: "tidegate:{audit}:acts", Values: []any{"by", "x", "action", "old"}})
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t, "queue", "resume", "shop").ok(t)
-	if n := rdb.XLen(t.Context(), "tidegate:audit").Val(); n != 10_000 {
+	if n := rdb.XLen(t.Context(), "tidegate:{audit}:acts").Val(); n != 10_000 {
 		t.Errorf("%d acts are kept", n)
 	}
 	n, cursor := 0, ""

@@ -30,6 +30,9 @@ type AuditEntry struct {
 const (
 	// mostAudited bounds the entries that are kept.
 	mostAudited = 10_000
+	// mostAuditedOfTenant bounds those of the tokens of one name that are confined to a tenant's jobs; all of these
+	// together have half of the entries.
+	mostAuditedOfTenant = 500
 	// Bounds of the fields of an entry, in characters.
 	mostAuditName, mostAuditText = 200, 500
 	// auditPatience bounds the write of an entry, auditPage the entries of one read.
@@ -83,13 +86,13 @@ func (s *System) logActed(ctx context.Context, act, target string, err error, wh
 func (s *System) Record(ctx context.Context, e AuditEntry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditPatience)
 	defer cancel()
-	err := s.rdb.XAdd(ctx, &redis.XAddArgs{
-		Stream: s.namespace().AuditKey(), MaxLen: mostAudited,
-		Values: []any{
-			"by", cut(e.By, mostAuditName), "action", cut(e.Action, mostAuditName), "target", cut(e.Target, mostAuditText),
-			"detail", cut(e.Detail, mostAuditText), "reason", cut(e.Reason, mostAuditText), "count", e.Count,
-		},
-	}).Err()
+	tenant, most := "", 0
+	if id, _ := access.From(ctx); id.Confined() {
+		tenant, most = id.Name, mostAuditedOfTenant
+	}
+	err := s.namespace().RecordAct(ctx, s.rdb, mostAudited, tenant, most,
+		"by", cut(e.By, mostAuditName), "action", cut(e.Action, mostAuditName), "target", cut(e.Target, mostAuditText),
+		"detail", cut(e.Detail, mostAuditText), "reason", cut(e.Reason, mostAuditText), "count", e.Count)
 	if err != nil && s.log != nil {
 		s.log.ErrorContext(ctx, "an act was done, but could not be recorded in the audit", "action", e.Action, "target", e.Target, "error", err)
 	}

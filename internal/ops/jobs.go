@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -180,17 +182,61 @@ var countTerms = terms{countTimeout, countTimeout, func(took time.Duration, err 
 	return max(fresh, 10*took)
 }}
 
-// Batch counts the jobs of a batch, for which Redis reads each of them: requests for the same batch share a
+// countListed counts the jobs of a batch that a filter selects. It reads each, as the record alone says whose it is.
+func (s *System) countListed(ctx context.Context, f jobs.Filter) (*jobs.BatchStatus, error) {
+	b, ended, seen := &jobs.BatchStatus{Batch: f.Batch, Counts: map[jobs.Status]int{}}, 0, map[string]bool{}
+	for o := (jobs.ListOptions{Filter: f, Limit: jobs.MaxPage}); ; {
+		page, err := s.client.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range page.Items {
+			if seen[job.ID] { // it has moved meanwhile
+				continue
+			}
+			seen[job.ID] = true
+			b.Counts[job.Status]++
+			if b.Total++; job.Status.Final() {
+				ended++
+			}
+		}
+		if o.Cursor = page.Next; o.Cursor == "" {
+			break
+		}
+	}
+	if b.Total == 0 {
+		return nil, fmt.Errorf("batch %s: %w", f.Batch, jobs.ErrNotFound)
+	}
+	b.Progress, b.Done = float64(ended)/float64(b.Total), ended == b.Total
+	return b, nil
+}
+
+// Batch counts the jobs of a batch that the caller of ctx may see, for which Redis reads each of them: requests for the same batch share a
 // count. An unknown batch is jobs.ErrNotFound.
 func (s *System) Batch(ctx context.Context, name string) (Batch, error) {
-	k, err := s.batches.read(ctx, name, countTerms, func(ctx context.Context) (any, error) {
+	id, _ := access.From(ctx)
+	f, err := Confine(ctx, jobs.Filter{Batch: name})
+	if err != nil {
+		return Batch{}, err
+	}
+	shared := f.Batch
+	if id.Confined() {
+		shared = fmt.Sprintf("%s of %q %q", f.Batch, f.Destinations, f.Keys)
+	}
+	k, err := s.batches.read(ctx, shared, countTerms, func(ctx context.Context) (any, error) {
 		select {
 		case s.counts <- struct{}{}:
 			defer func() { <-s.counts }()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		b, err := s.client.Batch(ctx, name)
+		var b *jobs.BatchStatus
+		var err error
+		if id.Confined() {
+			b, err = s.countListed(ctx, f)
+		} else {
+			b, err = s.client.Batch(ctx, f.Batch)
+		}
 		return Batch{b, time.Now().UTC()}, err
 	})
 	if err == nil {

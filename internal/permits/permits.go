@@ -26,6 +26,9 @@ import (
 // MaxLease bounds the lease of a permit.
 const MaxLease = time.Hour
 
+// confinedLeave is how many per cent of declared limits and of calls in flight the permits of tenants leave to others.
+const confinedLeave = 50
+
 // maxOpen bounds the destinations whose breakers are kept open here; further ones are refused until a restart.
 const maxOpen = 5000
 
@@ -140,6 +143,7 @@ type Request struct {
 	Lease            time.Duration   // 0 is the destination's
 	Wait             time.Duration   // for how long to wait for it; 0: not at all
 	Owner            string          // the caller's token
+	Confined         bool            // the caller is believed about the key alone, and leaves half of each limit to others
 }
 
 // Granted is a permit.
@@ -203,7 +207,11 @@ func (p *Permits) acquire(ctx context.Context, r Request) (breaker.Permit, Desti
 		if r.Wait > 0 {
 			wait = max(1, time.Until(end))
 		}
-		permit, err := b.Key(r.Key).Cost(r.Cost).Draws(draws...).Lease(r.Lease).Leave(d.Leave).Wait(ctx, wait)
+		b = b.Key(r.Key).Cost(r.Cost).Draws(draws...).Lease(r.Lease).Leave(d.Leave)
+		if r.Confined {
+			b = b.Leave(max(d.Leave, confinedLeave)).Confined()
+		}
+		permit, err := b.Wait(ctx, wait)
 		if !errors.Is(err, breaker.ErrClosed) { // else Set has replaced it
 			return permit, d, err //nolint:wrapcheck // it says which breaker refuses, and why
 		}

@@ -67,6 +67,8 @@ const (
 	ScopeUser Scope = "user"
 	// ScopeGlobal is a limit of all callers together.
 	ScopeGlobal Scope = "global"
+	// ScopeKey is what a caller reports that is believed about its own key alone.
+	ScopeKey Scope = "key"
 )
 
 // Budget is the remaining budget of a limit.

@@ -66,7 +66,7 @@ func (n Namespace) WorkersKey() string { return n.Key("workers") }
 func (n Namespace) RemovedKey() string { return n.Key("removed") }
 
 // AuditKey is the stream of the acts of operators.
-func (n Namespace) AuditKey() string { return n.Key("audit") }
+func (n Namespace) AuditKey() string { return n.SlotKey("audit", "acts") }
 
 // Queue returns the asynq queue of a destination's jobs of one priority.
 func (n Namespace) Queue(destination string, p Priority) string {

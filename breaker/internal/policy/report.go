@@ -19,7 +19,15 @@ func (r *report) apply() {
 	if r.child != nil && r.Scope != "global" && !ofKeys {
 		r.owner = r.child
 	}
-	r.applyTo(r.parent, r.Metered)
+	if r.Scope == "key" {
+		untold := report{&Event{Kind: Neutral, Permit: r.Permit, Generation: r.Generation, Known: r.Known, Metered: r.Metered, Sent: r.Sent}, r.parent, r.child, r.owner}
+		untold.applyTo(r.parent, r.Metered)
+		if r.child == nil {
+			return
+		}
+	} else {
+		r.applyTo(r.parent, r.Metered)
+	}
 	if r.child != nil {
 		r.applyTo(r.child, r.KeyMetered)
 	}
@@ -28,11 +36,11 @@ func (r *report) apply() {
 		r.endStreaks()
 	case r.Outage != "" && !r.Known:
 		// 5xx is of the destination. A 401 or 403 may be of the key alone, until other keys get it too.
-		ofKey := r.child != nil && r.Outage != "down"
-		if ofKey && r.child.counts() && r.child.countOutage(r.Event) {
+		ofKey := r.child != nil && (r.Outage != "down" || r.Scope == "key")
+		if ofKey && r.child.counts() && r.child.countOutage(r.Event) && r.Scope != "key" {
 			r.parent.dirty = r.parent.dirty || r.parent.Streak > 0
 			r.parent.clearStreak()
-		} else if r.parent.counts() && !(ofKey && r.child.probed) {
+		} else if r.Scope != "key" && r.parent.counts() && !(ofKey && r.child.probed) {
 			r.parent.countOutage(r.Event)
 		}
 	}
@@ -43,7 +51,7 @@ func (b *breaker) counts() bool { return b.closed && b.State.State == Closed }
 
 func (r *report) endStreaks() {
 	for _, b := range []*breaker{r.parent, r.child} {
-		if b == nil || !b.counts() || b.Streak == 0 {
+		if b == nil || !b.counts() || b.Streak == 0 || b == r.parent && r.Scope == "key" {
 			continue
 		}
 		goesOn := r.Kind == Failed || r.Kind == Neutral || r.Kind == Limited && b.StreakOf == "429" && r.Scope != "global" ||

@@ -1,0 +1,24 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var auditScript = redis.NewScript(source("audit"))
+
+// RecordAct adds an act to the audit, which keeps the last most. Of the acts of a tenant, unless that is "", it keeps
+// the last ofTenant, and of those of all tenants half of most: a tenant's acts displace its own first.
+func (n Namespace) RecordAct(ctx context.Context, rdb redis.UniversalClient, most int, tenant string, ofTenant int, fields ...any) error {
+	keys := []string{n.AuditKey()}
+	if tenant != "" {
+		keys = append(keys, n.SlotKey("audit", "tenant:"+tenant), n.SlotKey("audit", "tenants"))
+	}
+	args := append([]any{most, ofTenant, most / 2}, fields...)
+	if err := auditScript.Run(ctx, rdb, keys, args...).Err(); err != nil {
+		return fmt.Errorf("record an act: %w", err)
+	}
+	return nil
+}
