@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/permits"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // mostWait bounds Prefer: wait.
@@ -91,6 +94,9 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 			return nil, invalid("body.lease", "must be from 1s to 1h, such as 2m")
 		}
 	}
+	if err := checkCosts(r.Costs); err != nil {
+		return nil, err
+	}
 	id, _ := access.From(ctx)
 	if err := elsewhere(id, r.Destination, r.Key); err != nil {
 		return nil, err
@@ -123,6 +129,21 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 	return Permit{ID: got.ID, Destination: r.Destination, Key: r.Key, ExpiresAt: got.Until.UTC(), Probe: got.Probe}, nil
 }
 
+// unitForm is that of the units of named limits.
+var unitForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// checkCosts refuses costs by units that no named limit can have.
+func checkCosts(costs map[string]int) error {
+	for _, unit := range slices.Sorted(maps.Keys(costs)) {
+		if !unitForm.MatchString(unit) {
+			return invalid("body.costs", "a unit has 1 to 63 of a-z, 0-9 and '-', and does not start with '-'")
+		} else if c := costs[unit]; c < 1 || c > jobs.MaxCosts {
+			return invalid("body.costs."+unit, "must be from 1 to %d, is %d", jobs.MaxCosts, c)
+		}
+	}
+	return nil
+}
+
 func (a *api) reportPermit(ctx context.Context, in *permitReportInput) (any, error) {
 	b := in.Body
 	if (b.Status == 0) == (b.Outcome == "") {
@@ -130,6 +151,9 @@ func (a *api) reportPermit(ctx context.Context, in *permitReportInput) (any, err
 	}
 	if a.permits == nil {
 		return nil, newProblem(http.StatusServiceUnavailable, "permits are not served here")
+	}
+	if err := checkCosts(b.Costs); err != nil {
+		return nil, err
 	}
 	r := permits.Report{Status: b.Status, Headers: http.Header{}, Outcome: b.Outcome, Cost: b.Cost, Costs: b.Costs, Owner: owner(ctx)}
 	for name, value := range b.Headers {
@@ -139,6 +163,8 @@ func (a *api) reportPermit(ctx context.Context, in *permitReportInput) (any, err
 		var err error
 		if r.Retry, err = config.ParseDuration(b.RetryAfter); err != nil {
 			return nil, invalid("body.retry_after", "%s", err.Error())
+		} else if r.Retry < 0 {
+			return nil, invalid("body.retry_after", "must be 0s or longer, such as 30s")
 		}
 	}
 	switch err := a.permits.Report(ctx, in.ID, r); {

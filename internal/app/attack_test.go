@@ -231,3 +231,22 @@ func TestATenantCannotEmptyTheAudit(t *testing.T) {
 		t.Errorf("kept of root %d, beta %d, acme %d, want 3, 3, 500", root, beta, acme)
 	}
 }
+
+// What a permit cannot have is refused, with the field's name.
+func TestPermitsRefuseNonsense(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, nil)
+	id := h.permit(0, "root", "r")
+	for _, c := range []struct{ path, body, field string }{
+		{"/v1/permits", `{"destination":"shop","costs":{"tokens":-5}}`, "body.costs.tokens"},
+		{"/v1/permits", `{"destination":"shop","costs":{"":5}}`, "body.costs"},
+		{"/v1/permits", `{"destination":"shop","lease":"-5s"}`, "body.lease"},
+		{"/v1/permits/" + id + "/report", `{"status":200,"costs":{"tokens":0}}`, "body.costs.tokens"},
+		{"/v1/permits/" + id + "/report", `{"outcome":"limited","retry_after":"-5s"}`, "body.retry_after"},
+	} {
+		if status, text := h.call("root", "POST", c.path, c.body); status != http.StatusUnprocessableEntity || !strings.Contains(text, `"`+c.field+`"`) {
+			t.Errorf("%s: %d %s", c.body, status, text)
+		}
+	}
+	h.report(0, "root", id, `{"status":200}`) // it is still there
+}

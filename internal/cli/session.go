@@ -89,9 +89,9 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 	return s, nil
 }
 
-// open loads the configuration and connects.
+// open connects, for a command that needs Redis alone.
 func (p *Process) open(ctx context.Context) (*session, error) {
-	cfg, err := p.loadConfig()
+	cfg, err := p.loadWarning(config.LoadForRedis, func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,6 +18,32 @@ func Load(environ []string) (*Config, []Warning, error) { return loadWith(enviro
 // LoadForAPI is Load for a process that calls no API: it takes what jobs are checked by, and what permits are
 // granted by, but not what authenticates calls. It needs none of the secrets and files of destinations.
 func LoadForAPI(environ []string) (*Config, []Warning, error) { return loadWith(environ, ofCalls) }
+
+// LoadForRedis is LoadForAPI for a command that needs Redis alone: if anything but a REDIS_… variable is wrong, it goes on
+// without the destinations and without what is wrong, which a warning names.
+func LoadForRedis(environ []string) (*Config, []Warning, error) {
+	cfg, warnings, err := LoadForAPI(environ)
+	var wrong Errors
+	if !errors.As(err, &wrong) || len(wrong) == 0 {
+		return cfg, warnings, err
+	}
+	cfg, more, failed := LoadForAPI(slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return !strings.HasPrefix(name, "REDIS_") && (strings.HasPrefix(name, "DESTINATION") || strings.HasPrefix(name, "CIRCUIT_BREAKER_") ||
+			slices.ContainsFunc(wrong, func(one error) bool {
+				e, ok := errors.AsType[*Error](one)
+				return ok && strings.TrimSuffix(name, fileSuffix) == strings.TrimSuffix(e.Variable, fileSuffix)
+			}))
+	}))
+	if failed != nil {
+		return nil, warnings, err
+	}
+	message := "this command goes on without the destinations' configuration, because it is wrong: " + wrong[0].Error()
+	if len(wrong) > 1 {
+		message += fmt.Sprintf(" (and %d more; see tidegate config check)", len(wrong)-1)
+	}
+	return cfg, append(more, Warning{Variable: "configuration", Message: message}), nil
+}
 
 // ofCalls are the settings, with their files and variables, that only calls need.
 var ofCalls = regexp.MustCompile(`^((AUTH|OAUTH|SIGN|CALLBACK)_.*|(HEADERS|ANSWERS)(_FILE|_ENV)?)$`)
