@@ -34,7 +34,10 @@ const (
 type ActOption func(*actor)
 
 // actor is the actor of an action, with the reason.
-type actor struct{ by, reason string }
+type actor struct {
+	by, reason string
+	states     []string
+}
 
 // Bounds of the actor and the reason, in bytes.
 const (
@@ -124,6 +127,12 @@ func (c *Client) MarkExpired(ctx context.Context, id string, opts ...ActOption) 
 	return c.actOne(ctx, ActionExpire, id, opts)
 }
 
+// IfPending restricts an action to a job with status pending: one that does not run now and does not wait for a
+// retry. The result of another one is a *StatusError.
+func IfPending() ActOption {
+	return func(a *actor) { a.states = []string{store.StatePending, store.StateScheduled, store.StateHeld} }
+}
+
 var errUnreached = errors.New("not reached, because of an error before it")
 
 func (c *Client) actOne(ctx context.Context, a Action, id string, opts []ActOption) error {
@@ -191,7 +200,7 @@ func orderOf(a Action, opts []ActOption) (store.Order, error) {
 		return store.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
 	}
 	who, err := actorOf(opts)
-	return store.Order{Action: store.Action(a), By: who.by, Reason: who.reason}, err
+	return store.Order{Action: store.Action(a), By: who.by, Reason: who.reason, States: who.states}, err
 }
 
 func actorOf(opts []ActOption) (actor, error) {

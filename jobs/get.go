@@ -286,8 +286,8 @@ func (j *Job) apply(f map[string]string) {
 	}
 	if _, ok := f[store.FieldResponseStatus]; ok {
 		j.Response = &Response{Status: number(store.FieldResponseStatus), Body: f[store.FieldResponseBody]}
-		if kind, body, cut, ok := store.ParseGatewayBody(j.Response.Body); ok {
-			j.Response.ContentType, j.Response.Raw, j.Response.Cut = kind, body, cut
+		if kind, headers, body, cut, ok := store.ParseGatewayBody(j.Response.Body); ok {
+			j.Response.ContentType, j.Response.Headers, j.Response.Raw, j.Response.Cut = kind, headers, body, cut
 			j.Response.Body = text.Printable(body)
 		}
 	}

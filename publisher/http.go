@@ -90,6 +90,8 @@ type HTTPOptions struct {
 	// limited, retry, fail or reschedule, with after in seconds and scope, which is key or
 	// destination: "limited; after=60; scope=key". It comes before Rules.
 	TrustOutcome bool
+	// GatewayHeaders are headers of responses that the gateway passes to its callers, beside the standard ones.
+	GatewayHeaders []string
 	// Rules, if set, come before the statuses above. A rate-limited answer is then reported
 	// with its body, after at most a second.
 	Rules Rules
@@ -251,13 +253,19 @@ func headerProblems(header http.Header) []error {
 	return errs
 }
 
-// finalAnswers removes the Location header. A redirect could send the token to another host,
+// hiddenLocation is the Location header where http.Client does not find it.
+const hiddenLocation = "location"
+
+// finalAnswers hides the Location header. A redirect could send the token to another host,
 // and http.Client fails a call with an invalid Location even if it does not follow redirects.
 type finalAnswers struct{ http.RoundTripper }
 
 func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(req)
 	if resp != nil {
+		if location := resp.Header.Values("Location"); location != nil {
+			resp.Header[hiddenLocation] = location
+		}
 		resp.Header.Del("Location")
 	}
 	return resp, err

@@ -64,6 +64,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		if job.KeepResponse {
 			raw := redact(string(body))
 			job.Response.ContentType = clean(r.Redact(resp.Header.Get("Content-Type")), maxContentType)
+			job.Response.Headers = h.passedHeaders(job, resp, r)
 			job.Response.Cut = incomplete != nil || len(raw) > store.MostGatewayBody
 			job.Response.Raw = raw[:min(len(raw), store.MostGatewayBody)]
 		}

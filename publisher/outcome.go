@@ -36,7 +36,7 @@ func (d *decider) outcome(e ending) store.Outcome {
 	if answer := e.job.Response; answer != nil {
 		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, d.s.kept)}
 		if answer.Raw != "" || answer.ContentType != "" {
-			o.Response.Body = store.GatewayBody(answer.ContentType, answer.Raw, answer.Cut)
+			o.Response.Body = store.GatewayBody(answer.ContentType, answer.Headers, answer.Raw, answer.Cut)
 		}
 	}
 	if e.r.err != nil {

@@ -83,7 +83,10 @@ func (g *Guard) Open() bool { return g.o.Tokens == nil }
 // session. Others are answered with a problem: 401, 403 where another site is behind
 // it, 421 where another name than that of this server was asked for, 429 where an
 // address sends one wrong token after the other.
-func (g *Guard) API(next http.Handler) http.Handler {
+func (g *Guard) API(next http.Handler) http.Handler { return g.APIWith(next, webserver.Problem) }
+
+// APIWith is [Guard.API] with another form of errors.
+func (g *Guard) APIWith(next http.Handler, problem func(w http.ResponseWriter, status int, detail string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, r.Header.Values("Authorization"))
 		if err != nil {
@@ -91,7 +94,7 @@ func (g *Guard) API(next http.Handler) http.Handler {
 			if err.Status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="tidegate"`)
 			}
-			webserver.Problem(w, err.Status, err.Message)
+			problem(w, err.Status, err.Message)
 			return
 		}
 		next.ServeHTTP(w, g.as(r, id))

@@ -46,6 +46,9 @@ type Options struct {
 	Cache *ops.Cache
 	// Permits grants calls of programs that are not jobs; nil: 503.
 	Permits *permits.Permits
+	// Gateway returns how long the gateway waits for a destination where its caller says nothing, and whether it is
+	// strict; nil: not at all.
+	Gateway func(destination string) (wait time.Duration, strict bool)
 	// Heartbeat is the interval of comments on a stream without events. Default 15 s.
 	Heartbeat time.Duration
 	// Logger gets errors and the audit log. Default: none.
@@ -77,6 +80,7 @@ type api struct {
 	limits    jobs.Limits
 	events    *feed.Hub
 	permits   *permits.Permits
+	gatewayOf func(destination string) (wait time.Duration, strict bool)
 	heartbeat time.Duration
 	log       *slog.Logger
 	bodies    *room
@@ -99,11 +103,14 @@ func New(o Options) http.Handler {
 // build returns an API with all operations.
 func build(o Options) *api {
 	a := &api{
-		client: o.Client, limits: o.Limits, events: o.Events, permits: o.Permits, heartbeat: o.Heartbeat, log: o.Logger,
+		client: o.Client, limits: o.Limits, events: o.Events, permits: o.Permits, gatewayOf: o.Gateway, heartbeat: o.Heartbeat, log: o.Logger,
 		bodies: newRoom(mostBodyBytes), lists: newRoom(mostListBytes), waiters: newRoom(mostWaiters), mux: http.NewServeMux(), cache: o.Cache,
 	}
 	a.limits.MaxPayloadBytes = cmp.Or(a.limits.MaxPayloadBytes, 262144)
 	a.heartbeat = cmp.Or(a.heartbeat, 15*time.Second)
+	if a.gatewayOf == nil {
+		a.gatewayOf = func(string) (time.Duration, bool) { return 0, false }
+	}
 	a.log = cmp.Or(a.log, slog.New(slog.DiscardHandler))
 	a.cache = cmp.Or(a.cache, ops.NewCache(nil))
 	a.ops = ops.New(ops.Options{Redis: o.Redis, Client: o.Client, Log: a.log, Cache: a.cache})

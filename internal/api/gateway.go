@@ -59,7 +59,7 @@ func GatewayToken(next http.Handler) http.Handler {
 func (a *api) gateway(w http.ResponseWriter, r *http.Request) {
 	defer a.cache.Wrote(r.Context())
 	if p := a.passOn(w, r); p != nil {
-		p.write(w)
+		p.forSDKs().write(w)
 	}
 }
 
@@ -70,12 +70,15 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 		return newProblem(http.StatusForbidden, "a page of another site may not call an API through this one")
 	}
-	wait, p := preferredWait(r.Header)
+	wait, strict, p := a.preference(r)
 	if p != nil {
 		return p
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if reads && wait == 0 {
+	switch {
+	case strict && wait == 0:
+		return newProblem(http.StatusBadRequest, "Prefer: handling=strict needs a wait too, such as Prefer: wait=30, handling=strict")
+	case reads && wait == 0:
 		return newProblem(http.StatusBadRequest, "%s needs the header Prefer: wait=30, because its response is its purpose; a job without a caller that waits would be a call for nothing", r.Method)
 	}
 	spec, leave, p := a.gatewayJob(w, r)
@@ -86,11 +89,17 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	id, _ := access.From(r.Context())
 	if err := a.claim(id, spec); err != nil {
 		p = a.problem(r.Context(), "path", err)
-	} else {
-		_, p = a.takeQuota(r.Context(), []*jobs.Spec{spec}, 0)
-	}
-	if p != nil {
 		return p
+	}
+	digest := ""
+	if wait > 0 && spec.ID == "" {
+		digest = requestDigest(id, spec)
+	}
+	job := a.abandoned(r.Context(), digest, spec)
+	if job == nil {
+		if _, p = a.takeQuota(r.Context(), []*jobs.Spec{spec}, 0); p != nil {
+			return p
+		}
 	}
 	waiting, stop := r.Context(), func() {}
 	if wait > 0 {
@@ -98,7 +107,8 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 		switch {
 		case p == nil:
 			waiting, stop = ctx, end
-		case reads:
+		case reads, strict, job != nil:
+			a.abandon(r.Context(), digest, job)
 			return p
 		default:
 			wait = 0 // it is accepted all the same
@@ -106,9 +116,10 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	defer stop()
 	spec.KeepResponse = wait > 0 || spec.ID != "" && !spec.Fresh // else nobody reads it
-	job, p := a.enqueueRequest(r, spec)
-	if p != nil {
-		return p
+	if job == nil {
+		if job, p = a.enqueueRequest(r, spec); p != nil {
+			return p
+		}
 	}
 	leave() // the job is in Redis
 	h := w.Header()
@@ -122,9 +133,12 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 		case err != nil: // the job is accepted: after an error an SDK would send it again
 			a.log.WarnContext(r.Context(), "a job whose caller waits could not be read; it got 202", "job", accepted.ID, "error", err)
 		case ended.Status.Final():
-			return writeResponse(w, ended)
+			return writeResponse(w, r, ended)
 		default:
 			accepted.Status = cmp.Or(string(ended.Status), accepted.Status)
+		}
+		if left := r.Context().Err() != nil; left || strict {
+			return a.leave(r, job, digest, left)
 		}
 	}
 	h.Set("Location", "/v1/jobs/"+accepted.ID)
@@ -308,24 +322,40 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 	return nil
 }
 
-// preferredWait is the wait of the header Prefer (RFC 7240), at most longestWait; 0 without one.
-func preferredWait(h http.Header) (time.Duration, *Problem) {
-	for part := range strings.FieldsFuncSeq(strings.Join(h.Values("Prefer"), ","), func(r rune) bool { return r == ',' || r == ';' }) {
+// preference is what a request wants by the header Prefer (RFC 7240): its wait, at most longestWait, and whether it is
+// strict. What it does not say is as its destination has it.
+func (a *api) preference(r *http.Request) (wait time.Duration, strict bool, p *Problem) {
+	destination, _, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), gatewayPrefix), "/")
+	wait, strict = a.gatewayOf(destination)
+	said := false
+	for part := range strings.FieldsFuncSeq(strings.Join(r.Header.Values("Prefer"), ","), func(r rune) bool { return r == ',' || r == ';' }) {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-			continue
+		value = strings.Trim(strings.TrimSpace(value), `"`)
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "handling":
+			strict = strings.EqualFold(value, "strict")
+		case "respond-async":
+			if !said {
+				wait, strict = 0, false
+			}
+		case "wait":
+			seconds, err := strconv.Atoi(value)
+			if err != nil || seconds < 0 {
+				return 0, false, newProblem(http.StatusBadRequest, "the header Prefer cannot be accepted: wait is a number of seconds, such as wait=30")
+			}
+			if !said {
+				wait, said = time.Duration(min(seconds, int(longestWait/time.Second)))*time.Second, true
+			}
+			if seconds == 0 {
+				strict = false
+			}
 		}
-		seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
-		if err != nil || seconds < 0 {
-			return 0, newProblem(http.StatusBadRequest, "the header Prefer cannot be accepted: wait is a number of seconds, such as wait=30")
-		}
-		return time.Duration(min(seconds, int(longestWait/time.Second))) * time.Second, nil
 	}
-	return 0, nil
+	return wait, strict, nil
 }
 
 // writeResponse answers with the API's response to a job that has ended.
-func writeResponse(w http.ResponseWriter, job *jobs.Job) *Problem {
+func writeResponse(w http.ResponseWriter, r *http.Request, job *jobs.Job) *Problem {
 	h, answer := w.Header(), job.Response
 	h.Set("Tidegate-Attempts", strconv.Itoa(job.Attempt+1))
 	switch {
@@ -339,6 +369,7 @@ func writeResponse(w http.ResponseWriter, job *jobs.Job) *Problem {
 	case answer == nil || answer.Status < http.StatusOK || answer.Status > 999:
 		return newProblem(http.StatusBadGateway, "the API did not respond: %s", job.LastError)
 	}
+	setPassed(h, r, job)
 	body, kind := answer.Raw, answer.ContentType
 	if body == "" && kind == "" && answer.Body != "" { // of a handler in Go
 		body, kind = answer.Body, "text/plain; charset=utf-8"

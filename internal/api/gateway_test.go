@@ -38,7 +38,7 @@ func newUpstream(t *testing.T) *upstream {
 	u := &upstream{bench: newBench(t), hold: make(chan struct{})}
 	api := httptest.NewServer(u)
 	t.Cleanup(api.Close)
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/base", AuthToken: "the-real-one", AuthHeader: "X-Api-Key", AuthScheme: "none"})
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/base", AuthToken: "the-real-one", AuthHeader: "X-Api-Key", AuthScheme: "none", GatewayHeaders: []string{"X-Own"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +70,18 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/base/binary":
 		w.Header().Set("Content-Type", "image/x")
 		_, _ = w.Write([]byte{0, 255, 10, 128})
+		return
+	case "/base/paged":
+		h, base := w.Header(), "http://"+r.Host+"/base"
+		h.Add("Link", "<"+base+`/paged?page=2>; rel="next", <https://elsewhere.example/x>; rel="help"`)
+		h.Add("Link", `</base/paged?page=9>; rel="last"`)
+		h.Set("Location", "/base/things/7")
+		for _, pair := range []string{"ETag \"abc\"", "X-Request-Id r1", "Retry-After 3", "X-Total-Count 27", "X-RateLimit-Remaining 5", "X-Own the-real-one", "Set-Cookie a=b", "X-Other 1"} {
+			name, value, _ := strings.Cut(pair, " ")
+			h.Set(name, value)
+		}
+		h.Set("X-Huge-Request-Id", strings.Repeat("x", 9000))
+		_, _ = w.Write(bytes.Repeat([]byte("y"), 5000))
 		return
 	case "/base/odd":
 		w.Header().Set("Content-Type", "!odd type")

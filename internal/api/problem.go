@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,14 +33,48 @@ type Problem struct { //nolint:errname // the name in the RFC
 	Detail string         `json:"detail" doc:"What is wrong and what to do, for people." example:"the job cannot be accepted"`
 	Errors []ProblemField `json:"errors,omitempty" doc:"Everything that is wrong with what was sent, each with its place."`
 
-	Reason string     `json:"reason,omitempty" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,rate,budget,concurrency,slow_start,learned" doc:"Of a permit that is refused: why, for programs." example:"breaker_open"`
-	Until  *time.Time `json:"until,omitempty" doc:"Of a permit that is refused: when to ask again; left out if that is not known." example:"2030-01-31T14:35:00Z"`
+	Reason string     `json:"reason,omitempty" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,rate,budget,concurrency,slow_start,learned" doc:"Of a permit that is refused, or a job of the gateway that cannot start: why, for programs." example:"breaker_open"`
+	Until  *time.Time `json:"until,omitempty" doc:"Of the same: when to ask again; left out if that is not known." example:"2030-01-31T14:35:00Z"`
+
+	// Of the gateway, for SDKs.
+	SDKMessage string    `json:"message,omitempty" doc:"In the gateway: the detail, where SDKs look for it." example:"the job expired before it could be published"`
+	SDKError   *SDKError `json:"error,omitempty" doc:"In the gateway: the error in the form of most APIs, by which SDKs recognize one."`
 
 	// Of an enqueue of many that ended early.
 	*Progress
 
 	retryAfter int  // seconds; 0: no header
 	plainOnly  bool // bodies are not accepted in another encoding
+}
+
+// SDKError is an error in the form of most APIs.
+type SDKError struct {
+	Message string `json:"message" doc:"The detail." example:"the job expired before it could be published"`
+	Type    string `json:"type" enum:"authentication_error,permission_error,invalid_request_error,rate_limit_error,api_error" doc:"Its kind, by the status." example:"api_error"`
+	Code    string `json:"code" doc:"The reason, or the title in small letters with underscores." example:"gateway_timeout"`
+}
+
+// forSDKs adds what SDKs look for.
+func (p *Problem) forSDKs() *Problem {
+	kind := "invalid_request_error"
+	switch {
+	case p.Status == http.StatusUnauthorized:
+		kind = "authentication_error"
+	case p.Status == http.StatusForbidden:
+		kind = "permission_error"
+	case p.Status == http.StatusTooManyRequests, p.Reason != "":
+		kind = "rate_limit_error"
+	case p.Status >= http.StatusInternalServerError:
+		kind = "api_error"
+	}
+	p.SDKMessage = p.Detail
+	p.SDKError = &SDKError{p.Detail, kind, cmp.Or(p.Reason, strings.ReplaceAll(strings.ToLower(p.Title), " ", "_"))}
+	return p
+}
+
+// GatewayProblem writes an error of the gateway.
+func GatewayProblem(w http.ResponseWriter, status int, detail string) {
+	newProblem(status, "%s", detail).forSDKs().write(w)
 }
 
 // ProblemField is one validation error.

@@ -77,8 +77,8 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	current.Store(limits.above(cfg))
 	granter.Set(permitsOf(current.Load()))
 	served, err := APIHandler(ctx, APIOptions{
-		Permits: granter,
-		Redis:   rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
+		Permits: granter, Gateway: func(name string) (time.Duration, bool) { return gatewayOf(current.Load(), name) },
+		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL, Warning: file.warning,
 		Metrics: scrapes(seen.registry, log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
@@ -128,6 +128,16 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 	check := &Check{}
 	check.take(cfg)
 	return newClient(rdb, cfg, check, traced, log)
+}
+
+// gatewayOf returns how long the gateway waits for a destination where its caller says nothing, and whether it is strict.
+func gatewayOf(cfg *config.Config, name string) (wait time.Duration, strict bool) {
+	for _, d := range cfg.Destinations {
+		if d.Name == name || slices.Contains(d.AlsoServes, name) {
+			return d.GatewayWait, d.GatewayStrict
+		}
+	}
+	return 0, false
 }
 
 // permitsOf are the destinations of cfg for calls that are not jobs, which count as jobs of the default priority.
@@ -289,6 +299,8 @@ type APIOptions struct {
 	Limits jobs.Limits
 	// Permits grants calls of programs that are not jobs; nil: none.
 	Permits *permits.Permits
+	// Gateway returns how long the gateway waits for a destination, and whether it is strict; nil: the caller says so.
+	Gateway func(destination string) (wait time.Duration, strict bool)
 	// Tokens that are valid. Nil: every caller has all rights.
 	Tokens *access.Tokens
 	// PublicURL is PUBLIC_URL.
@@ -335,7 +347,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	if err != nil {
 		return nil, fmt.Errorf("app: api: %w", err)
 	}
-	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Permits: o.Permits, Logger: o.Logger, Cache: cache})
+	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Permits: o.Permits, Gateway: o.Gateway, Logger: o.Logger, Cache: cache})
 	health := &apiHealth{rdb: o.Redis, warning: o.Warning}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
@@ -349,7 +361,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	}
 	mux.Handle("/", board)
 
-	gateway, routed := api.GatewayToken(guard.API(rest)), webserver.Routed(mux)
+	gateway, routed := api.GatewayToken(guard.APIWith(rest, api.GatewayProblem)), webserver.Routed(mux)
 	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if api.IsGateway(r) {
 			gateway.ServeHTTP(w, r)

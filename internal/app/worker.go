@@ -487,6 +487,7 @@ func httpOptions(d config.Destination) publisher.HTTPOptions {
 		PermanentStatus:   d.PermanentStatus,
 		Connections:       d.Concurrency,
 		TrustOutcome:      d.TrustOutcome,
+		GatewayHeaders:    d.GatewayHeaders,
 	}
 }
 

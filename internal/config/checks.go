@@ -63,6 +63,9 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 				"%d is also in %sPERMANENT_STATUS (%s)", status, prefix, l.env.source(prefix+"PERMANENT_STATUS"))
 		}
 	}
+	if d.GatewayStrict && d.GatewayWait == 0 && l.found.ok(prefix+"GATEWAY_STRICT", prefix+"GATEWAY_WAIT") {
+		l.found.fail(prefix+"GATEWAY_STRICT", "set "+prefix+"GATEWAY_WAIT too, such as 30s", "is set without a wait")
+	}
 	l.checkBreaker(d.Breaker, prefix+"CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.warnDestination(*d, prefix, cfg.ShutdownTimeout)
 	d.Breaker.ProbeTimeout = cmp.Or(d.Breaker.ProbeTimeout, Millis(d.Timeout+probeMargin))

@@ -166,6 +166,7 @@ var schemaByType = map[reflect.Type]string{
 	reflect.TypeFor[jobs.RetryPolicy](): `{"type": "string", "minLength": 1}`,
 	reflect.TypeFor[Reserve]():          `{"type": "string", "minLength": 1}`,
 	reflect.TypeFor[Weights]():          `{"type": "string", "minLength": 1}`,
+	reflect.TypeFor[HeaderNames]():      `{"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}`,
 	reflect.TypeFor[Hosts]():            `{"type": "string", "minLength": 1}`,
 }
 

@@ -101,6 +101,10 @@ var byType = map[reflect.Type]kind{
 		read: readHosts, takes: "use hosts, with the port if their URLs have one, separated by commas",
 		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Hosts), ",") },
 	},
+	reflect.TypeFor[HeaderNames](): {
+		read: readHeaderNames, takes: "use names of headers, separated by commas, without Set-Cookie and those of the connection or the body",
+		print: func(v reflect.Value) string { return strings.Join(v.Interface().(HeaderNames), ",") },
+	},
 	reflect.TypeFor[Names](): {
 		read: readNames, takes: "use names of destinations, separated by commas",
 		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Names), ",") },
@@ -464,6 +468,30 @@ func readHints(s string) (any, error) {
 		}
 	}
 	return list, nil
+}
+
+// readHeaderNames reads names of headers of responses.
+func readHeaderNames(s string) (any, error) {
+	var list HeaderNames
+	for name := range strings.SplitSeq(s, ",") {
+		name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+		switch {
+		case name == "":
+			continue
+		case !httpguts.ValidHeaderFieldName(name):
+			return nil, &unreadable{problem: "holds " + quote(name) + ", which is not the name of a header"}
+		case slices.Contains(ownHeaders, name), strings.HasPrefix(name, "Tidegate-"), strings.HasPrefix(name, "Access-Control-"):
+			return nil, &unreadable{problem: "holds " + quote(name) + ", which cannot be passed on"}
+		}
+		list = append(list, name)
+	}
+	return list, nil
+}
+
+// ownHeaders are those of a response that are the gateway's own.
+var ownHeaders = []string{
+	"Connection", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type", "Keep-Alive", "Proxy-Authenticate",
+	"Set-Cookie", "Strict-Transport-Security", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate", "X-Content-Type-Options",
 }
 
 // readHosts reads hosts such as app.example.com:8443.

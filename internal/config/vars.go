@@ -200,6 +200,15 @@ type Destination struct {
 	MaxRefusedAlone int `env:"MAX_REFUSED_ALONE" envDefault:"10" min:"0"`
 	// Bytes of a response's body that are kept with its job.
 	ResponseBodyBytes int `env:"RESPONSE_BODY_BYTES" envDefault:"4096" min:"1" max:"1048576"`
+	// How long the gateway waits for the response where its caller says nothing by Prefer; 0s: not at all. Up to 5m.
+	// See docs/gateway.md.
+	GatewayWait time.Duration `env:"GATEWAY_WAIT" min:"0s" max:"5m" example:"30s"`
+	// After the wait the gateway answers 503 or 504 with Retry-After in place of 202, for SDKs that take 202 for the
+	// API's response. Needs GATEWAY_WAIT.
+	GatewayStrict bool `env:"GATEWAY_STRICT" envDefault:"false"`
+	// Headers of responses that the gateway passes to its caller, beside Link, Location, ETag, Retry-After, ids of
+	// requests and those about limits and totals.
+	GatewayHeaders HeaderNames `env:"GATEWAY_HEADERS" example:"X-Own,Deprecation"`
 	// Receives a signed webhook at the end of each job. See docs/callbacks.md.
 	CallbackURL string `form:"url" env:"CALLBACK_URL" example:"https://app.example.com/hooks/tidegate"`
 	// Signs these webhooks: whsec_ and 24 to 64 random bytes in base64. Of several, with
@@ -354,6 +363,9 @@ func (m Millis) count() int64 { return time.Duration(m).Milliseconds() }
 
 // Hosts are hosts, with a port or without.
 type Hosts []string
+
+// HeaderNames are names of headers.
+type HeaderNames []string
 
 // Names are names of destinations.
 type Names []string

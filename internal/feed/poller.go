@@ -321,7 +321,7 @@ func (h *Hub) AddResponses(ctx context.Context, events []Event) error {
 		var response *jobs.Response
 		if status, err := strconv.Atoi(fields[i][store.FieldResponseStatus]); err == nil {
 			response = &jobs.Response{Status: status}
-			response.ContentType, response.Body, _, _ = store.ParseGatewayBody(fields[i][store.FieldResponseBody])
+			response.ContentType, _, response.Body, _, _ = store.ParseGatewayBody(fields[i][store.FieldResponseBody])
 		}
 		added, _ := json.Marshal(response)
 		e.Data = slices.Concat(e.Data[:len(e.Data)-1], []byte(`,"response":`), added, []byte("}"))

@@ -24,9 +24,10 @@ type RateLimitedError struct {
 type Response struct {
 	Status int    `json:"status" doc:"The HTTP status; 0 where the publisher is no HTTP one." example:"201"`
 	Body   string `json:"body" doc:"The body, up to RESPONSE_BODY_BYTES of it, 4096 unless configured; in lists up to 4096." example:"{\"id\":7}"`
-	// ContentType, Raw and Cut are of a job of the gateway, which keeps the body as it came, up to 1 MiB;
-	// Cut: there is more, or it broke off.
+	// ContentType, Headers, Raw and Cut are of a job of the gateway, which keeps the body as it came, up to 1 MiB;
+	// Cut: there is more, or it broke off. Headers are lines "Name: value".
 	ContentType string `json:"content_type,omitempty" doc:"Its Content-Type, of a job of the gateway." example:"application/json"`
+	Headers     string `json:"-"`
 	Raw         string `json:"-"`
 	Cut         bool   `json:"-"`
 }

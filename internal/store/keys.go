@@ -65,6 +65,9 @@ func (n Namespace) WorkersKey() string { return n.Key("workers") }
 // in unix milliseconds.
 func (n Namespace) RemovedKey() string { return n.Key("removed") }
 
+// AbandonedKey holds the id of a job of the gateway whose caller hung up, by the digest of its request, for a minute.
+func (n Namespace) AbandonedKey(digest string) string { return n.Key("abandoned:" + digest) }
+
 // AuditKey is the stream of the acts of operators.
 func (n Namespace) AuditKey() string { return n.SlotKey("audit", "acts") }
 
