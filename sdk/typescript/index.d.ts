@@ -36,6 +36,7 @@ export interface Job {
   status: Status
   attempt: number
   reschedule_count: number
+  /** null also if the token has neither the scope payloads nor operate. */
   response: { status: number; body: string } | null
   last_error: string
   waiting: { reason: string; text: string; until?: string | null; [field: string]: unknown } | null
@@ -95,8 +96,12 @@ export class Tidegate {
   cancel(id: string, reason?: string): Promise<{ id: string; done: boolean; asked: boolean; status: Status }>
   batch(name: string): Promise<Batch>
   waitBatch(name: string, options?: { timeout?: number }): Promise<Batch>
-  /** Yields the jobs of a batch with their responses, while they arrive. */
-  batchJobs(name: string): AsyncGenerator<Job, void, void>
+  /**
+   * Yields each job of a batch once it has ended, and returns when all have: jobs that wait, such as scheduled or paused
+   * ones, are waited for. After the timeout (seconds; none unless given; 0: at once) it yields the others as they are.
+   * A job's response is null if the token has neither the scope payloads nor operate.
+   */
+  batchJobs(name: string, options?: { timeout?: number }): AsyncGenerator<Job, void, void>
   cancelBatch(name: string, reason?: string): Promise<{ done: number; asked: number; refused: number }>
   /**
    * The permit of one call that is no job; rejects with PermitRefused. With wait it queues for it. A permit that is

@@ -7,6 +7,12 @@ const LONGEST_WAIT = 30 // seconds of one request that waits
 const TELLING = /limit|remaining|reset|retry|quota|usage|^date$|^age$/i // other headers may hold secrets
 
 const part = encodeURIComponent
+// A last line that is a problem says that the list broke off.
+const jobOf = (line) => {
+  const job = JSON.parse(line)
+  if (!job.id && typeof job.status === 'number') throw new TidegateError(job.status, job)
+  return job
+}
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds))
 const env = (name) => globalThis.process?.env?.[name]
 
@@ -89,15 +95,36 @@ export class Tidegate {
     return this.#wait(`/v1/batches/${part(name)}`, timeout, (batch) => batch.done)
   }
 
-  async *batchJobs(name) {
+  async *batchJobs(name, { timeout = Infinity } = {}) {
+    const deadline = Date.now() / 1000 + timeout
+    const yielded = new Set()
+    for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
+      const last = Date.now() / 1000 >= deadline
+      const began = Date.now() / 1000
+      let unended = 0
+      for await (const job of this.#jobsOf(name)) {
+        if (yielded.has(job.id)) continue
+        if (ENDED.has(job.status) || last) {
+          yielded.add(job.id)
+          yield job
+        } else unended++
+      }
+      if (unended === 0) return
+      const now = Date.now() / 1000
+      // Each pass reads the whole batch: it takes at most half of the time.
+      await this.waitBatch(name, { timeout: Math.max(0, Math.min(deadline - now, Math.max(pause, now - began))) })
+    }
+  }
+
+  async *#jobsOf(name) {
     const response = await this.#open('GET', `/v1/batches/${part(name)}/jobs`, undefined, { accept: 'application/x-ndjson' }, { streams: true })
     let rest = ''
     for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
       const lines = (rest + chunk).split('\n')
       rest = lines.pop()
-      for (const line of lines) if (line.trim()) yield JSON.parse(line)
+      for (const line of lines) if (line.trim()) yield jobOf(line)
     }
-    if (rest.trim()) yield JSON.parse(rest)
+    if (rest.trim()) yield jobOf(rest)
   }
 
   cancelBatch(name, reason) {

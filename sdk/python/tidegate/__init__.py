@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import math
 import os
 import random
 import re
@@ -131,12 +132,38 @@ class Tidegate:
         """Waits until all jobs of the batch have ended, as wait does."""
         return self._wait("/v1/batches/" + _part(name), timeout, lambda batch: batch["done"])
 
-    def batch_jobs(self, name: str) -> Iterator[Json]:
-        """Yields the jobs of a batch with their responses, while they arrive."""
+    def batch_jobs(self, name: str, timeout: Optional[float] = None) -> Iterator[Json]:
+        """Yields each job of a batch once it has ended, and returns when all have: jobs that wait, such as scheduled
+        or paused ones, are waited for. After the timeout (seconds; None: never; 0: at once) it yields the others as
+        they are. A job's response is None if the token has neither the scope payloads nor operate."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        yielded, pause = set(), 1.0
+        while True:
+            began = time.monotonic()
+            last, unended = began >= deadline, 0
+            for job in self._jobs_of(name):
+                if job["id"] in yielded:
+                    continue
+                if last or job["status"] in ENDED:
+                    yielded.add(job["id"])
+                    yield job
+                else:
+                    unended += 1
+            if not unended:
+                return
+            now = time.monotonic()
+            # Each pass reads the whole batch: it takes at most half of the time.
+            self.wait_batch(name, max(0.0, min(deadline - now, max(pause, now - began))))
+            pause = min(2 * pause, 30.0)
+
+    def _jobs_of(self, name: str) -> Iterator[Json]:
         with self._open("GET", f"/v1/batches/{_part(name)}/jobs", None, {"Accept": "application/x-ndjson"}) as response:
             for line in response:
                 if line.strip():
-                    yield json.loads(line)
+                    job = json.loads(line)
+                    if "id" not in job and isinstance(job.get("status"), int):  # the list broke off
+                        raise TidegateError(job["status"], job)
+                    yield job
 
     def cancel_batch(self, name: str, reason: str = "") -> Json:
         return self._json("POST", "/v1/jobs/cancel", {"batch": name, **({"reason": reason} if reason else {})})

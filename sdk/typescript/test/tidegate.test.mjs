@@ -33,7 +33,10 @@ test('many jobs of a batch', async () => {
   })()
   const counts = await client.enqueueMany(jobs)
   assert.deepEqual([counts.accepted, counts.rejected], [1200, 0])
-  assert.ok((await client.waitBatch('ts', { timeout: 120 })).done)
+  await client.enqueue('shop', 1, { id: 'ts-far', batch: 'ts-far', available_at: '2100-01-01T00:00:00Z' })
+  const far = []
+  for await (const job of client.batchJobs('ts-far', { timeout: 0 })) far.push(job.status)
+  assert.deepEqual(far, ['pending'])
   const ids = new Set()
   for await (const job of client.batchJobs('ts')) {
     assert.deepEqual([job.status, job.response.status], ['completed', 201])
