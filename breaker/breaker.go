@@ -228,6 +228,13 @@ func (c *granter) asks(key string) bool {
 	return c.options.Remote || c.rate.set() || c.options.FleetConcurrency > 0 || len(c.named) > 0 || c.asksForKey(key)
 }
 
+// needsRedis reports whether no call may be made without a permit of Redis: a limit is declared, or the API has
+// announced one of which few calls are left.
+func (c *granter) needsRedis(key string) bool {
+	of := c.keys.get(key)
+	return c.options.FailClosed || c.asks(key) || c.view.Load().record.Metered > 0 || of != nil && of.record.Metered > 0
+}
+
 // asksForKey reports whether each call of the key needs Redis, besides the destination's.
 func (c *granter) asksForKey(key string) bool {
 	return key != "" && c.asksForKeys()
@@ -267,7 +274,7 @@ func (c *granter) decide(key string) (permit Permit, decided bool, err error) {
 	switch {
 	case v.closed:
 		return Permit{}, true, ErrClosed
-	case !v.known && v.state == Closed && !c.options.FailClosed:
+	case !v.known && v.state == Closed && !c.needsRedis(key):
 		return c.withoutAsking(key, generation), true, nil
 	case !v.known && v.state == Closed:
 		return Permit{}, true, fmt.Errorf("breaker: allow %s: %w: Redis has not been reached since the start", c.name(key), ErrUnavailable)
@@ -372,6 +379,7 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 	lines := changes(have.draws, have.at, d, false)
 	r, err := c.asked(ctx, time.Now().Add(c.options.Timeout), key, id, lines, lease, func(q *question) {
 		q.permits, q.keyOnly = append(append(q.permitHere[:0], id), more...), under
+		q.repeatable = !under // one of a key may give something back, too
 		q.unmetered()
 		q.caps()
 		q.charged(have, cost)
@@ -483,7 +491,7 @@ func (c *granter) within(ctx context.Context, until time.Time, key string, add f
 // allows it, else err. under is true if only the key's permit is missing.
 func (c *granter) withoutRedis(key string, under bool, err error) (Permit, error) {
 	generation := c.latest.Load()
-	if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) {
+	if v := c.view.Load(); !under && !c.needsRedis(key) && v.state == Closed && !v.closed && c.keys.closed(key) {
 		return c.withoutAsking(key, generation), nil
 	}
 	return Permit{}, unavailable("allow", c.name(key), err)

@@ -271,7 +271,9 @@ func (c *core) away() bool {
 func (c *core) reached(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		c.down.Store(false)
+		if c.down.Load() && c.down.Swap(false) && c.owed.any() {
+			c.wake(taskRefresh) // slots are free sooner
+		}
 	case !errors.Is(ctx.Err(), context.Canceled):
 		c.down.Store(true)
 	}

@@ -38,7 +38,8 @@
 // Each change is stored by one atomic script in Redis and has a generation higher than all before it: a
 // late message or report never replaces a newer state. Only Redis's clock counts. A success or
 // failure in CLOSED costs no Redis command. While Redis is away the last known state holds: no
-// probe is made, and slow start, budgets and rates are not kept; with [Options.FailClosed] such
-// calls fail with [ErrUnavailable]. Lost data (FLUSHALL, a failover) means CLOSED.
+// probe is made, nor any call where a limit is declared or announced. Calls of a slow start are made, unless
+// [Options.FailClosed] is set. [Breaker.Allow] returns [ErrUnavailable] instead of a permit. Lost data (FLUSHALL, a
+// failover) means CLOSED.
 // docs/breaker.md has the costs, the limits and the behaviour in outages.
 package breaker

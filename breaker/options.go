@@ -75,19 +75,18 @@ type Options struct {
 
 	// Rate is a declared limit of all instances' calls to the destination, and KeyRate one of
 	// the calls of each key. A call takes from all windows of both, or is refused. They cost
-	// a Redis command per call; while Redis is away they are kept only with FailClosed.
-	// Empty: none.
+	// a Redis command per call, and no call is made while Redis is unavailable. Empty: none.
 	Rate, KeyRate Rates
 
 	// Limits are up to 8 limits that other destinations share by their names: a call takes from all windows of
 	// all of them, as [Breaker.Draws] says, and from Rate and KeyRate, or is refused. All is one Redis command,
 	// but on a Redis Cluster one for each limit: a process that dies between two of them leaves some of the cost
-	// taken. While Redis is away they are kept only with FailClosed. Empty: none.
+	// taken. No call is made while Redis is unavailable. Empty: none.
 	Limits []NamedLimit
 
 	// FleetConcurrency is how many calls to the destination all instances make at once at most,
 	// keys included, and KeyConcurrency how many of them for each key. Each costs a Redis command
-	// before and after the call; while Redis is away they are kept only with FailClosed. A call
+	// before and after the call, and no call is made while Redis is unavailable. A call
 	// counts for up to ProbeTimeout: if its process dies, or it is neither reported nor released,
 	// its slot is free after that. 0: no limit.
 	FleetConcurrency, KeyConcurrency int
@@ -160,13 +159,14 @@ type Options struct {
 	// KeyConcurrency may start now: with its key. It must return at once.
 	OnSlot func(key string)
 
-	// FailClosed decides what Allow returns while Redis is unavailable and would have to
-	// grant the permit: until Redis has first answered after New, and in CLOSED for slow
-	// start, a low budget, a declared limit and a concurrency. With FailClosed that is an error that wraps
-	// [ErrUnavailable], otherwise a permit, so that those limits are not kept meanwhile.
-	// Redis is unavailable, too, if no connection of the client's pool gets free within
-	// Timeout. In every other case the last known state holds, and a probe always
-	// needs Redis.
+	// FailClosed decides what Allow returns while Redis is unavailable and no limit is known: until Redis has
+	// first answered after New, and in CLOSED in a slow start and for learned limits. With FailClosed that is an
+	// error that wraps [ErrUnavailable], otherwise a permit. Redis is unavailable, too, if no connection of the
+	// client's pool gets free within Timeout.
+	//
+	// Whatever FailClosed says, Allow returns that error where Rate, KeyRate, FleetConcurrency, KeyConcurrency or
+	// Limits is set, with Remote, for a probe, and while the API has announced that few calls are left: no such
+	// call is made without Redis. In every other case the last known state holds.
 	FailClosed bool
 }
 

@@ -122,7 +122,8 @@ func sendOwed(h *harness) string {
 	return get(h)
 }
 
-// While Redis is known to be away, calls are decided at once: only one per RefreshInterval waits for it.
+// While Redis is known to be away, calls are decided at once: only one per RefreshInterval waits for it. With a declared
+// limit none is made, whatever FailClosed says.
 func TestCallsDoNotWaitForARedisThatIsAway(t *testing.T) {
 	t.Parallel()
 	const calls = 40
@@ -137,17 +138,68 @@ func TestCallsDoNotWaitForARedisThatIsAway(t *testing.T) {
 			s.Pause()
 			before := time.Now()
 			for range calls {
-				p, err := b.Allow(t.Context())
-				if closed != errors.Is(err, ErrUnavailable) {
+				if _, err := b.Allow(t.Context()); !errors.Is(err, ErrUnavailable) {
 					t.Fatalf("without Redis: %v", err)
 				}
-				_, _ = p.Report(t.Context(), RateLimited(0))
 			}
 			if took := time.Since(before); took > calls*300*time.Millisecond/4 {
 				t.Errorf("%d calls took %v, though Redis was known to be away", calls, took)
 			}
 		})
 	}
+}
+
+// A connection that breaks under the reply costs neither the call nor its slot: the same permit is asked for again.
+func TestALostReplyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	hook := &lostReply{}
+	rdb.(*redis.Client).AddHook(hook)
+	b := start(t, rdb, Options{Destination: "api", FleetConcurrency: 2, RefreshInterval: time.Hour})
+	hook.lose.Store(true)
+	p, err := b.Allow(patient(t))
+	if err != nil || !p.Metered() {
+		t.Fatalf("a reply was lost: %v, counted: %v", err, p.Metered())
+	}
+	soon(t, b)
+	if _, err := b.Allow(patient(t)); !errors.Is(err, ErrOpen) {
+		t.Errorf("a third call: %v, want none", err)
+	}
+	hook.lose.Store(true)
+	if _, err := p.Report(patient(t), Success()); err != nil {
+		t.Errorf("the reply of a report was lost: %v", err)
+	}
+	if _, err := b.Allow(patient(t)); err != nil {
+		t.Errorf("the slot of the call that ended: %v", err)
+	}
+}
+
+// What an instance has heard of the API holds, also if Redis could not be told: no call is made until Redis permits it.
+func TestAnAnnouncedLimitNeedsRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithAOF())
+	b := start(t, s.Client(t), fastRefresh(Options{Destination: "api", MaxInFlight: 1}))
+	p, err := b.Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	if q, err := b.Allow(t.Context()); err != nil {
+		t.Fatalf("nothing is declared: %v", err)
+	} else if err := q.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Report(t.Context(), Success().WithBudget(Budget{Remaining: 1, Reset: time.Hour})); !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("report: %v", err)
+	}
+	if _, err := b.Allow(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("one call is left, and Redis is away: %v, want ErrUnavailable", err)
+	}
+	s.Restart()
+	redistest.Eventually(t, "a permit of Redis", func() bool {
+		_, err := b.Allow(t.Context())
+		return err == nil
+	})
 }
 
 // Redis is asked again as soon as it is known to answer.

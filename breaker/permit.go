@@ -192,18 +192,20 @@ func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) 
 		q.number("leave", int64(p.leave))
 		q.number("lease", millis(p.c.options.ProbeTimeout))
 	})
-	switch {
+	switch less := cost <= p.cost && (p.key == "" || cost <= p.keyCost) && (p.holds&holdsNamed == 0 || p.draws.equal(d)); {
+	case errors.Is(err, ErrUnavailable) && less: // Redis may have taken back the rest, so the permit has it no more
+		p.cost, p.keyCost = cost, cost
+		return p, nil
 	case err != nil:
 		return Permit{}, err
-	case at > 0:
-		if p.holds&holdsNamed != 0 {
-			p.drew(d)
-		}
-		if !p.keeps(cost) {
-			p.at = at
-		}
-		p.cost, p.keyCost = cost, cost
 	}
+	if p.holds&holdsNamed != 0 {
+		p.drew(d)
+	}
+	if !p.keeps(cost) {
+		p.at = at
+	}
+	p.cost, p.keyCost = cost, cost
 	return p, nil
 }
 
@@ -213,14 +215,11 @@ func (p Permit) keeps(cost int) bool {
 	return p.holds&holdsRate != 0 && cost == p.cost || p.holds&holdsKeyRate != 0 && cost == p.keyCost
 }
 
-// takeMore asks for more of declared limits, and returns when it was taken; 0: a call may go on
-// without it, as Redis does not answer.
+// takeMore asks for more of declared limits, and returns when it was taken.
 func (p Permit) takeMore(ctx context.Context, id uint64, lines []line, add func(q *question)) (int64, error) {
 	c := p.c
 	r, err := c.asked(ctx, c.deadline(ctx), p.key, id, lines, max(c.options.ProbeTimeout, time.Until(p.until)), add)
 	switch {
-	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
-		return 0, nil
 	case err != nil:
 		return 0, unavailable("allow", c.name(p.key), err)
 	case r.result == resultDenied:
@@ -475,6 +474,7 @@ func (p Permit) happened(o *Outcome, late time.Duration) *happened {
 func (p Permit) doneOf(o *Outcome, late time.Duration, next uint64) *question {
 	c := p.c
 	q := c.question(doneScript, p.key)
+	q.repeatable = true
 	q.unmetered()
 	q.caps()
 	q.flag("learn", !c.options.NoLearning)
@@ -746,6 +746,8 @@ func (c *mirror) countLocally(key string, o Outcome, refused bool) Status {
 		next = v.countLocally(now, c.options.FailureThreshold, c.options.Cooldown, hint, refused)
 	case o.kind == unauthorized && !c.options.Disabled:
 		next = v.openLocally(now, CauseCredentials, c.options.Cooldown, refused)
+	case o.hasBudget && !c.options.IgnoreHints && v.record.Metered == 0 && o.budget.Remaining <= c.lowBudget():
+		next = v.meteredLocally(now)
 	case o.kind == success && v.record.Failures+v.record.Streak > 0:
 		next = v.clearLocally(now)
 	}

@@ -19,6 +19,8 @@ type question struct {
 	keyOnly bool     // their key's part alone
 	lines   []line   // what they take of named limits
 
+	repeatable bool // the script may run twice: at most it takes what it takes twice
+
 	args    []any // of EVALSHA
 	numbers []int64
 	texts   []string
@@ -112,8 +114,11 @@ func (q *question) ask(ctx context.Context, until time.Time) (reply, error) {
 func (q *question) answer(ctx, command context.Context) (reply, error) {
 	c, asked, started := q.c, time.Now(), q.c.clock.now()
 	text, err := q.script.process(command, c.rdb, q.args)
+	if q.repeatable && err != nil && !refused(err) && time.Since(asked) < slowest && command.Err() == nil {
+		text, err = q.script.process(command, c.rdb, q.args) // the connection broke, and its reply is lost
+	}
 	c.reached(ctx, err)
-	if err != nil && !refused(err) && (!errors.Is(err, context.DeadlineExceeded) || time.Since(asked) >= slowest) && !errors.Is(ctx.Err(), context.Canceled) {
+	if err != nil && !refused(err) && time.Since(asked) >= slowest && !errors.Is(ctx.Err(), context.Canceled) {
 		c.awayUntil.Store(time.Now().Add(min(c.options.RefreshInterval, time.Second)).UnixNano())
 	}
 	if err != nil {

@@ -191,6 +191,13 @@ func (v *view) openLocally(now time.Time, cause string, length time.Duration, re
 	return &next
 }
 
+// meteredLocally is v after a response that announced few calls left, of which Redis does not know yet: each call asks it.
+func (v *view) meteredLocally(now time.Time) *view {
+	next := *v
+	next.local, next.at, next.record.Metered = true, now, 1
+	return &next
+}
+
 // clearLocally is v after a success that could not be sent to Redis.
 func (v *view) clearLocally(now time.Time) *view {
 	next := *v
