@@ -179,7 +179,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			d.observers.guard("OnEvent", func() { onEvent(e) })
 		}
 	}
-	o.OnSlot = d.engine.KeyOpened
+	o.OnSlot, o.FailClosed = d.engine.KeyOpened, true // without Redis no job is fetched either
 	return breaker.New(ctx, d.rdb, o)
 }
 

@@ -121,21 +121,18 @@ func reasonOf(err error) store.Reason {
 // withoutPermit is the outcome of a job for which no permit could be acquired.
 func (d *decider) withoutPermit(job *jobs.Job, err error, event *JobEvent) store.Outcome {
 	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
-	o := store.Outcome{
-		Kind: store.KindReschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
-		Reason: store.ReasonOf(store.ReasonBreakerUnknown, d.name),
-	}
+	o := store.Outcome{Kind: store.KindReschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules}
 	if never, ok := errors.AsType[*breaker.CostError](err); ok {
 		event.Result, event.Reason = FailedFinal, ""
 		return store.Outcome{Kind: store.KindFail, Error: clean(never.Error()+": raise the limit or its burst, then: tidegate retry "+job.ID+"; or split the job", maxError)}
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
-	case ok && open.Capacity():
-		// The capacity was used up after the fetch: the gate fetches the job next.
+	case !ok || open.Capacity():
+		// The capacity was used up after the fetch, or Redis is away: the gate fetches the job next.
 		event.Result = Requeued
 		return store.Outcome{Kind: store.KindRequeue}
-	case ok:
+	default:
 		o.At, o.Reason = later(time.Now(), open.Until), deferredBy(open.Name)
 		d.countDeferred(open.Name, open.Incident, event)
 	}

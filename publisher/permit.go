@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -16,15 +17,26 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	delivery.Permit = nil // it is used, or released here
 	if ok && d.inTime(p) {
 		own, err := p.ForCall(d.calls, delivery.Key, job.Cost, d.draws(job)...) // as the gate has admitted it, but for a CostError
-		if err != nil {
-			d.release(p)
+		if !errors.Is(err, breaker.ErrUnavailable) {
+			if err != nil {
+				d.release(p)
+			}
+			return own, err //nolint:wrapcheck // it is an outcome
 		}
-		return own, err //nolint:wrapcheck // it is an outcome
 	}
-	// The gate was open, or the permit's time is over.
+	// The gate was open, the permit's time is over, or Redis did not answer.
 	d.release(p)
-	return d.breaker.Key(delivery.Key).Cost(job.Cost).Draws(d.draws(job)...).Leave(d.gate.leave(d.gate.class(delivery.Queue))).Allow(d.calls)
+	b := d.breaker.Key(delivery.Key).Cost(job.Cost).Draws(d.draws(job)...).Leave(d.gate.leave(d.gate.class(delivery.Queue)))
+	for until := time.Now().Add(redisPatience); ; wait(d.calls, idleMin, nil) {
+		own, err := b.Allow(d.calls)
+		if !errors.Is(err, breaker.ErrUnavailable) || d.calls.Err() != nil || !time.Now().Before(until) {
+			return own, err //nolint:wrapcheck // it is an outcome
+		}
+	}
 }
+
+// redisPatience is how long a job waits in its slot for Redis to permit its call; then it goes back to its queue.
+const redisPatience = 5 * time.Second
 
 // inTime reports whether a permit is still good: its lease has not ended while this process was
 // stopped, so that another worker may be probing, and, if its call was to begin later than it was granted,

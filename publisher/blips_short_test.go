@@ -1,0 +1,6 @@
+//go:build !soak
+
+package publisher_test
+
+// blips is how many times each fault comes in TestDeclaredLimitsHoldThroughBlips.
+const blips = 4

@@ -1,0 +1,5 @@
+//go:build soak
+
+package publisher_test
+
+const blips = 20

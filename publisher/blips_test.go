@@ -1,0 +1,152 @@
+package publisher_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// callLog counts calls as the API sees them.
+type callLog struct {
+	mu             sync.Mutex
+	running, most  int
+	ofKey, mostKey map[string]int
+	total          int
+	begun          chan struct{}
+	rescheduled    int
+	attempts       int
+}
+
+func (l *callLog) call(ctx context.Context, j *jobs.Job) error {
+	l.mu.Lock()
+	l.running, l.total, l.ofKey[j.Key] = l.running+1, l.total+1, l.ofKey[j.Key]+1
+	l.most, l.mostKey[j.Key] = max(l.most, l.running), max(l.mostKey[j.Key], l.ofKey[j.Key])
+	l.attempts, l.rescheduled = l.attempts+j.Attempt, l.rescheduled+j.RescheduleCount
+	l.mu.Unlock()
+	select {
+	case l.begun <- struct{}{}:
+	default:
+	}
+	select {
+	case <-time.After(20 * time.Millisecond): // the call's length
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running, l.ofKey[j.Key] = l.running-1, l.ofKey[j.Key]-1
+	return nil
+}
+
+// Whatever a worker loses of Redis for a moment, there are never more calls than declared limits allow: none is made
+// without Redis's permission. No job fails or is counted as rescheduled for that.
+func TestDeclaredLimitsHoldThroughBlips(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	const slots, calls = 3, 60
+	faults := map[string]func(t *testing.T, s *redistest.Server, p *redistest.Lossy){
+		"replies lost": func(_ *testing.T, _ *redistest.Server, p *redistest.Lossy) {
+			p.Mute()
+			<-time.After(200 * time.Millisecond)
+			p.Break()
+		},
+		"connections broken": func(_ *testing.T, _ *redistest.Server, p *redistest.Lossy) { p.Break() },
+		"connections killed": func(t *testing.T, s *redistest.Server, _ *redistest.Lossy) {
+			if err := s.Client(t).ClientKillByFilter(t.Context(), "TYPE", "normal").Err(); err != nil {
+				t.Error(err)
+			}
+		},
+		"killed": func(_ *testing.T, s *redistest.Server, _ *redistest.Lossy) {
+			s.Kill()
+			<-time.After(300 * time.Millisecond)
+			s.Restart()
+		},
+	}
+	for _, limit := range []struct {
+		name string
+		o    breaker.Options
+		most int
+	}{
+		{"concurrency", breaker.Options{FleetConcurrency: slots, KeyConcurrency: 1}, 1 << 30},
+		{"rate", breaker.Options{Rate: breaker.Rates{{Calls: calls, Per: 24 * time.Hour, Burst: calls}}}, calls},
+		{"named", breaker.Options{Limits: []breaker.NamedLimit{{Name: "shared", Concurrency: slots}}}, 1 << 30},
+	} {
+		for fault, blip := range faults {
+			t.Run(limit.name+"/"+fault, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t, redistest.WithAOF())
+				b := fixtureOn(t, s)
+				const n = 1000
+				for i := range n / 250 {
+					b.enqueueMany(125, jobs.Key(fmt.Sprint("k", i)))
+				}
+				b.enqueueMany(n / 2)
+				log := &callLog{ofKey: map[string]int{}, mostKey: map[string]int{}, begun: make(chan struct{}, 1)}
+				p := redistest.NewLossy(t, s.Addr())
+				for range 2 {
+					rdb := redis.NewClient(&redis.Options{
+						Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, ReadTimeout: 500 * time.Millisecond,
+						MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+					})
+					t.Cleanup(func() { _ = rdb.Close() })
+					worker := *b
+					worker.rdb = rdb
+					o := b.options()
+					o.Observers = nil
+					limits := make([]publisher.NamedLimit, len(limit.o.Limits))
+					for i, l := range limit.o.Limits {
+						limits[i].NamedLimit = l
+					}
+					declared := limit.o
+					declared.Limits, declared.Timeout = nil, 500*time.Millisecond
+					worker.run(o, log.call, publisher.Concurrency(10), publisher.Breaker(declared), publisher.Limits(limits...))
+				}
+				total := func() int {
+					log.mu.Lock()
+					defer log.mu.Unlock()
+					return log.total
+				}
+				if limit.name == "rate" {
+					redistest.Eventually(t, "the rate is used up", func() bool { return total() >= limit.most })
+				}
+				for range blips {
+					select {
+					case <-log.begun:
+					case <-time.After(time.Second): // the rate is used up
+					}
+					blip(t, s, p)
+				}
+				if limit.name != "rate" {
+					last := total()
+					redistest.Eventually(t, "calls after the last blip", func() bool { return total() >= last+2*slots })
+				}
+				log.mu.Lock()
+				defer log.mu.Unlock()
+				t.Logf("%d calls, at most %d at once", log.total, log.most)
+				if log.total > limit.most {
+					t.Errorf("%d calls, of %d", log.total, limit.most)
+				}
+				if limit.name != "rate" && log.most > slots {
+					t.Errorf("%d calls at once, of %d", log.most, slots)
+				}
+				for key, most := range log.mostKey {
+					if limit.o.KeyConcurrency > 0 && key != "" && most > 1 {
+						t.Errorf("%d calls of key %s at once", most, key)
+					}
+				}
+				if log.attempts+log.rescheduled > 0 {
+					t.Errorf("jobs count %d attempts and %d reschedules", log.attempts, log.rescheduled)
+				}
+			})
+		}
+	}
+}
