@@ -91,6 +91,10 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 test-bench: redis ## Test the comparisons of internal/bench
 	cd internal/bench && $(GO) vet . && $(GO) test -count=1 -timeout 20m .
 
+.PHONY: oracle
+oracle: redis ## Compare the learned limits with an oracle that knows them
+	$(GO) test -count=1 -timeout 20m -v -run TestOracle ./internal/simulate $(or $(ARGS),-args -oracle.all)
+
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour
 	@# In turn, each with a timeout of its own. What fails prints the seed that repeats it.

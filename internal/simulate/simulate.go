@@ -42,6 +42,12 @@ type Options struct {
 	Steps    int // of the Result; 0 is 240
 }
 
+// caller is an API that a simulation calls.
+type caller interface {
+	// call decides a call at now that ends at end, since after the start.
+	call(now, end time.Time, since time.Duration) response
+}
+
 // Poisson are the arrivals of about rate jobs.
 func Poisson(rate breaker.Rate, during time.Duration, seed uint64) (at []time.Duration) {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it is to be repeatable
@@ -106,7 +112,7 @@ type job struct {
 // sim is a running simulation.
 type sim struct {
 	Options
-	api      *API
+	api      caller
 	b        *breaker.Breaker
 	rng      *rand.Rand
 	now      time.Time
@@ -146,6 +152,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	to.ContextTimeoutEnabled, to.MaxRetries, to.PoolSize = true, -1, 1
 	rdb := redis.NewClient(to)
 	defer func() { _ = rdb.Close() }()
+	return play(ctx, o, api, rdb)
+}
+
+// play plays the jobs against an API. Redis has no data of the breaker yet.
+func play(ctx context.Context, o Options, api caller, rdb redis.UniversalClient) (Result, error) {
+	var err error
 	s := &sim{
 		Options: o, api: api, now: Start, rng: rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // it is to be repeatable
 		coming: len(o.Arrivals), step: max(time.Second, (o.For / time.Duration(cmp.Or(o.Steps, points))).Round(time.Second)),
