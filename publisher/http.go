@@ -122,7 +122,7 @@ type HTTPOptions struct {
 }
 
 // DefaultPermanentStatus is the default of HTTPOptions.PermanentStatus.
-var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 415, 422}
+var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 414, 415, 422, 431}
 
 // userAgent is the User-Agent header.
 const userAgent = "tidegate"

@@ -153,7 +153,7 @@ type Destination struct {
 	RateLimitedStatus []int `env:"RATE_LIMITED_STATUS" envDefault:"429"`
 	// Statuses that make a job fail without a retry; but a 401 to a call with a token opens
 	// the breaker.
-	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
+	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,414,415,422,431"`
 	// File with rules that say what a response means where its status does not, in YAML or
 	// JSON, read again when it changes. See docs/answers.md.
 	AnswersFile string `env:"ANSWERS_FILE" example:"/etc/tidegate/answers.yaml"`
