@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/jobs"
@@ -79,6 +81,10 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
+		span := invalid.Cert.NotBefore.UTC().Format(time.DateOnly) + " to " + invalid.Cert.NotAfter.UTC().Format(time.DateOnly)
+		err = fmt.Errorf("the API's TLS certificate has expired or is not valid yet (%s): its owner has to renew it, or this machine's clock is wrong: %w", span, err)
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -2,8 +2,13 @@ package publisher_test
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -227,10 +232,10 @@ func TestUnreachableJobFailsInTheEnd(t *testing.T) {
 // What never left is told apart from what may have been sent.
 func TestCallsThatNeverLeft(t *testing.T) {
 	t.Parallel()
-	tls := httptest.NewUnstartedServer(http.NotFoundHandler())
-	tls.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	tls.StartTLS()
-	t.Cleanup(tls.Close)
+	untrusted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	untrusted.StartTLS()
+	t.Cleanup(untrusted.Close)
 	hangUp := rawServer(t, func(net.Conn, int, int) bool { return false })
 	blackHole := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		select { // the transport dials on after the request has given up
@@ -246,7 +251,7 @@ func TestCallsThatNeverLeft(t *testing.T) {
 	}{
 		{"connection refused", publisher.HTTPOptions{URL: closedPort(t)}, false},
 		{"no such host", publisher.HTTPOptions{URL: "http://api.invalid"}, false},
-		{"certificate not trusted", publisher.HTTPOptions{URL: tls.URL}, false},
+		{"certificate not trusted", publisher.HTTPOptions{URL: untrusted.URL}, false},
 		{"dead proxy", publisher.HTTPOptions{URL: "https://api.invalid", Transport: viaProxy(closedPort(t))}, false},
 		{"no connection in time", publisher.HTTPOptions{URL: "http://api.invalid", Transport: &http.Transport{DialContext: blackHole}}, false},
 		{"hung up after the request", publisher.HTTPOptions{URL: hangUp}, true},
@@ -277,3 +282,30 @@ func viaProxy(url string) http.RoundTripper {
 type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
+// An expired certificate of the API is a reason of its own: who has to act, and since when.
+func TestExpiredCertificate(t *testing.T) {
+	t.Parallel()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2021, 2, 3, 0, 0, 0, 0, time.UTC),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	err = newHTTP(t, publisher.HTTPOptions{URL: server.URL}).Publish(t.Context(), aJob(jobs.Request{}))
+	const want = "the API's TLS certificate has expired or is not valid yet (2020-01-01 to 2021-02-03): its owner has to renew it, or this machine's clock is wrong"
+	if _, unreachable := errors.AsType[*jobs.UnreachableError](err); !unreachable || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+}
