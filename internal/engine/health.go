@@ -130,6 +130,10 @@ func (h *health) report(err error) {
 		h.log.Error("this worker cannot connect to redis: it has no file descriptor or local port left; raise its limit (ulimit -n), or lower its concurrency; jobs in flight go on", "error", err)
 		return
 	}
+	if redis.IsAuthError(err) {
+		h.log.Error("redis refuses this worker's user or password; jobs in flight go on, no job is fetched: set the new ones in REDIS_URL and restart this worker", "error", err)
+		return
+	}
 	if h.refused.Load() != unanswered && !redis.IsReadOnlyError(err) {
 		h.log.Error("redis refuses what a worker needs; jobs in flight go on, no job is fetched until redis accepts it again", "error", err)
 		return

@@ -52,6 +52,7 @@ func TestHealth(t *testing.T) {
 		{serverError("NOREPLICAS Not enough good replicas to write."), refuses, false, true},
 		{serverError("MISCONF Redis is configured to save RDB snapshots"), refuses, false, true},
 		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), refuses, false, false},
+		{serverError("WRONGPASS invalid username-password pair or user is disabled."), "set the new ones in REDIS_URL and restart this worker", false, false},
 	} {
 		var log bytes.Buffer
 		h := health{log: slog.New(slog.NewTextHandler(&log, nil))}

@@ -98,7 +98,7 @@ func (f facts) byKey(j *jobs.Job) *Waiting {
 	w := f.describe(forCost(*f.key, j.Cost), name)
 	switch {
 	case w == nil:
-		return &Waiting{Reason: Queued, Text: "in line among the jobs of key " + key}
+		return &Waiting{Reason: Queued, Text: "waits for its turn among the jobs of key " + key}
 	case key != j.Key && !strings.Contains(w.Text, name):
 		w.Text += "; KEY_BY makes it a job of key " + key
 	}
