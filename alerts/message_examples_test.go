@@ -237,6 +237,12 @@ func examples() []example {
 	of("file-bad", bad, nil)
 	of("file-good", bad, func(s *single) { s.Kind, s.At, s.Problem = fileGood, afterNoon(3*time.Minute), "" })
 	of("redis-lost", lost, nil)
+	of("redis-lost-password", lost, func(s *single) {
+		s.Problem = "it refuses to write: WRONGPASS invalid username-password pair or user is disabled."
+	})
+	of("redis-lost-memory", lost, func(s *single) {
+		s.Problem = "it refuses to write: OOM command not allowed when used memory > 'maxmemory'."
+	})
 	of("redis-back", lost, func(s *single) { s.Kind, s.At = redisBack, afterNoon(3*time.Minute+2*time.Second) })
 	return out
 }

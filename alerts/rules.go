@@ -63,6 +63,14 @@ const (
 	iconPage    = "🚨"
 )
 
+// What a Redis that is away, full or refuses the login means for the jobs.
+const (
+	notFetched   = "*What happens now:* calls in flight finish, and their outcomes are recorded once Redis is back. Nothing new is fetched, and an open breaker stays open until its time. Jobs cannot be enqueued. "
+	redisAway    = notFetched + "The worker continues by itself."
+	redisRefuses = notFetched + "*Act:* the worker does not continue by itself: set the new user and password in REDIS_URL and restart the workers."
+	redisOOM     = "*What happens now:* jobs still run, and an open breaker stays open until its time. Jobs cannot be enqueued, and heartbeats and statistics are not recorded, so the dashboard and `tidegate stats` may be wrong. *Act:* raise Redis's maxmemory; workers continue by themselves."
+)
+
 const (
 	paced       = "calls resume slowly: 1, 2, 4 … in flight (slow start)"
 	noRetries   = "its jobs wait, and lose no retries"
@@ -248,13 +256,13 @@ $ which have expired: | tidegate list --destination {destination} --status expir
 	redisLost: {
 		test: "Redis unreachable", metrics: "TidegateRedisDown",
 		class: "Redis unreachable", icon: "⚠️", critical: true, fleet: true,
-		title: "A worker cannot reach Redis", summary: "worker {by} cannot reach Redis since {since}: {problem}",
+		title: "A worker {cannot}", summary: "worker {by} {cannot} since {since}: {problem}",
 		body: `
 > *Worker: *{by}
 > *Since: *{since}
 > *Problem: *{problem}
 
-*What happens now:* calls in flight finish, and their outcomes are recorded once Redis is back. Nothing new is fetched, and an open breaker stays open until its time. Jobs cannot be enqueued. The worker continues by itself.
+{act}
 
 # Inspect
 $ which Redis it is: | tidegate config check

@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
@@ -68,9 +69,18 @@ func (s *single) compose(c composer) *notice.Notice {
 	v.set("backlog_tail")
 	v.setIf(s.Backlog >= 0, "backlog", thousands(s.Backlog))
 	v.setIf(s.Backlog >= 0, "backlog_tail", "; "+jobsWait(s.Backlog))
+	v.set("cannot", "cannot reach Redis")
 	act := ""
-	if s.Kind == oldestPending {
+	switch {
+	case s.Kind == oldestPending:
 		act = s.reason(v)
+	case s.Kind == redisLost && strings.Contains(s.Problem, "OOM "):
+		v.set("cannot", "finds Redis out of memory")
+		act = redisOOM
+	case s.Kind == redisLost && (strings.Contains(s.Problem, "WRONGPASS") || strings.Contains(s.Problem, "NOAUTH")):
+		act = redisRefuses
+	case s.Kind == redisLost:
+		act = redisAway
 	}
 	n := &notice.Notice{Kind: notice.Single, Critical: r.critical, Class: r.class, Icon: r.icon, Now: s.At, At: s.Since, Title: v.line(r.title)}
 	if !r.fleet {

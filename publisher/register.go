@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -36,6 +37,7 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 	started := time.Now()
 	compared, registered := false, false
 	var unservedAt time.Time
+	var full outage.Log
 	for {
 		call, cancel := context.WithTimeout(ctx, registerEvery/2)
 		err := p.heartbeat(call, names, started)
@@ -50,6 +52,15 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 			unservedAt = time.Now()
 		}
 		cancel()
+		if redis.IsOOMError(err) {
+			if _, log := full.Failed(time.Now()); log {
+				p.o.Logger.ErrorContext(ctx, "redis is out of memory (maxmemory): jobs still run, but workers, counts and reasons are not recorded; raise its maxmemory", "error", err)
+			}
+		} else if err == nil {
+			if since, log := full.Worked(); log {
+				p.o.Logger.InfoContext(ctx, "redis has memory again; jobs and workers are recorded", "was_full_for", time.Since(since).Round(time.Second))
+			}
+		}
 		if err != nil && ctx.Err() == nil {
 			p.o.Logger.DebugContext(ctx, "destinations could not be registered", "error", err)
 		}

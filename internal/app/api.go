@@ -396,6 +396,7 @@ type apiHealth struct {
 
 	mu      sync.Mutex // held while Redis is asked; waiting calls share the answer
 	problem error
+	full    bool // Redis is out of memory
 	askedAt time.Time
 }
 
@@ -414,7 +415,8 @@ func (h *apiHealth) live(w http.ResponseWriter, _ *http.Request) {
 // ready answers whether Redis answers: nothing else is needed.
 func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	if err := h.ask(r.Context()); err != nil {
+	full, err := h.ask(r.Context())
+	if err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprintln(w, `{"status":"not ready","reason":"Redis does not answer","redis":"does not answer","destinations":[]}`)
 		return
@@ -425,16 +427,23 @@ func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
 			warning = fmt.Sprintf(`"config_warning":%q,`, text)
 		}
 	}
-	fmt.Fprintln(w, `{"status":"ready","redis":"ok",`+warning+`"destinations":[]}`)
+	state := "ok"
+	if full {
+		state = store.ShortFullProblem
+		warning += fmt.Sprintf(`"redis_warning":%q,`, store.FullProblem)
+	}
+	fmt.Fprintf(w, `{"status":"ready","redis":%q,%s"destinations":[]}`+"\n", state, warning)
 }
 
-func (h *apiHealth) ask(ctx context.Context) error {
+func (h *apiHealth) ask(ctx context.Context) (full bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.askedAt.IsZero() || time.Since(h.askedAt) >= healthFor {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
 		defer cancel()
 		h.problem, h.askedAt = h.rdb.Ping(ctx).Err(), time.Now()
+		memory, err := store.ReadEviction(ctx, h.rdb)
+		h.full = err == nil && memory.Full // where INFO is forbidden, it is not known
 	}
-	return h.problem
+	return h.full, h.problem
 }

@@ -83,6 +83,9 @@ func (r *readiness) report(ctx context.Context) health.Report {
 		} else if e, err := store.ReadEviction(ctx, rdb); err == nil {
 			// The worker stays ready: it works, and to end all workers would mend no Redis.
 			out.RedisWarning = e.Problem()
+			if e.Full {
+				out.Redis = store.ShortFullProblem
+			}
 		}
 	}
 	if worker == nil {

@@ -323,6 +323,9 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
+	a.awaits("out of memory", 10*time.Second, func(r health.Report) bool {
+		return isReady(r) && r.Redis == "out of memory (maxmemory); jobs still run, nothing is recorded" && r.RedisWarning != ""
+	})
 	if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("enqueued into a full Redis: %v", err)
 	}

@@ -27,7 +27,7 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("%s is %d wide on a screen of %d", path, wide, width)
 		}
 	}
-	fits("/", "Nothing has happened yet")
+	fits("/", "Connect your first API")
 
 	rules := breaker.Options{Cooldown: 5 * time.Minute}
 	stop := s.work(fakeapi.Options{}, rules, "shop")

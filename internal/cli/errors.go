@@ -132,7 +132,7 @@ func errorLines(err error) []string {
 		case errors.Is(err, context.Canceled) && !errors.As(err, &early):
 			shown = "interrupted"
 		case strings.Contains(shown, "OOM command not allowed"):
-			shown += "; Redis is full: raise its maxmemory, or let workers drain the queues, then try again"
+			shown = "Redis is out of memory: raise its maxmemory, then try again"
 		case redisTrouble(err) && !strings.Contains(shown, "REDIS_URL"):
 			shown += "; check that Redis is up and that REDIS_URL is right, then try again"
 		}

@@ -31,6 +31,9 @@ func (c *statsCmd) Validate() error {
 
 // Run shows figures of the destinations.
 func (c *statsCmd) Run(ctx context.Context, p *Process, s *session) error {
+	if problem := s.RecordProblem(ctx); problem != "" {
+		p.warn(problem)
+	}
 	found, err := s.Stats(ctx, c.Destination)
 	if err != nil {
 		return err

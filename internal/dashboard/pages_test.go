@@ -77,7 +77,7 @@ func TestEmpty(t *testing.T) {
 	t.Parallel()
 	s := open(t, "")
 	for _, path := range []string{"/", "/jobs", "/destinations", "/incidents"} {
-		s.get(path).shows(t, http.StatusOK, "Nothing has happened yet", "tidegate worker", "tidegate enqueue --destination shop")
+		s.get(path).shows(t, http.StatusOK, "Connect your first API", "tidegate worker", "tidegate enqueue --destination shop")
 	}
 }
 

@@ -87,8 +87,10 @@ type document struct {
 	// Stale is when the data was read, if Redis has been Away since.
 	Stale time.Time
 	Away  bool
-	Flash *flash
-	Data  any
+	// Problem says that Redis records nothing, so that the page may be wrong; "" if it does.
+	Problem string
+	Flash   *flash
+	Data    any
 }
 
 // render writes a page, or its changing part if the script requested it.
@@ -97,6 +99,9 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	doc := document{
 		Title: s.title, Section: section(r.URL.Path), Path: r.URL.Path, Query: r.URL.RawQuery, Viewer: d.viewerOf(r.Context()),
 		Theme: theme(r), Version: d.version, Now: d.now(), Live: s.live, Hold: s.hold, Stale: s.since, Away: s.away || !s.since.IsZero(), Data: s.data,
+	}
+	if doc.Viewer.Read && !doc.Away {
+		doc.Problem = d.ops.RecordProblem(r.Context())
 	}
 	if !part {
 		doc.Flash = takeFlash(w, r)

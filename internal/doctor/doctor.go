@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -54,7 +55,11 @@ func Run(ctx context.Context, rdb redis.UniversalClient, o Options) (*Report, er
 	// Where INFO is forbidden, it is not known.
 	if e, err := store.ReadEviction(ctx, rdb); err == nil && e.Problem() != "" {
 		kind := KindEvicted
-		if e.May() {
+		switch {
+		case e.Full:
+			kind = KindFull
+			r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Kind == KindNoWorker }) // heartbeats are refused
+		case e.May():
 			kind = KindEvicts
 		}
 		r.Findings = append([]Finding{{Kind: kind, Count: max(1, int(e.Evicted)), Detail: e.Problem()}}, r.Findings...)

@@ -27,7 +27,7 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for kinds that need an operator: KindNoWorker,
-	// KindUnreached, KindPaused, KindOverride, KindDiffer, KindForeign, KindEvicts, KindEvicted, KindRoute and KindUnreadable.
+	// KindUnreached, KindPaused, KindOverride, KindDiffer, KindForeign, KindFull, KindEvicts, KindEvicted, KindRoute and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -62,6 +62,7 @@ const (
 	KindNoWorker   = "no_worker"      // jobs of a destination that no worker serves
 	KindUnreached  = "unreachable"    // jobs of a destination that no worker reaches
 	KindDiffer     = "workers_differ" // workers that are configured differently, or a clock that is wrong
+	KindFull       = "redis_full"     // Redis is out of memory and records nothing
 	KindEvicts     = "redis_evicts"   // Redis drops keys when its memory is full
 	KindEvicted    = "redis_evicted"  // Redis has dropped keys since its start, and drops none any more
 	KindRoute      = "limited_route"  // an API seems to limit one kind of calls by itself: KEY_BY
@@ -100,7 +101,7 @@ var details = map[string]string{
 // reported are the kinds that are never repaired.
 var reported = map[string]bool{
 	KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindOverride: true, KindDiffer: true, KindForeign: true,
-	KindEvicts: true, KindEvicted: true, KindRoute: true,
+	KindFull: true, KindEvicts: true, KindEvicted: true, KindRoute: true,
 }
 
 // Repairable reports whether a run that is not dry repairs the finding.

@@ -21,6 +21,15 @@ func (s *System) workers(ctx context.Context) (jobs.Workers, error) {
 	return readAll(ctx, s.cache, "workers", s.client.Workers)
 }
 
+// RecordProblem says that Redis is out of memory, so that what is read may be old; "" if it is not, or not known.
+func (s *System) RecordProblem(ctx context.Context) string {
+	memory, err := readAll(ctx, s.cache, "memory", func(ctx context.Context) (store.Eviction, error) { return store.ReadEviction(ctx, s.rdb) })
+	if err != nil || !memory.Full {
+		return ""
+	}
+	return store.FullProblem
+}
+
 // Stats is what a destination's queues hold, and its breaker.
 type Stats struct {
 	jobs.DestinationStats

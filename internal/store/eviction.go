@@ -20,6 +20,9 @@ type Eviction struct {
 	Limited bool
 	// Evicted counts the keys that it has dropped since its start, or since CONFIG RESETSTAT.
 	Evicted int64
+	// Full is true while the server refuses all that needs memory: it drops no keys, and more is used than its
+	// maxmemory. On a Cluster, while any master does.
+	Full bool
 }
 
 // May reports whether the server drops keys when its memory is full.
@@ -27,9 +30,18 @@ func (e Eviction) May() bool {
 	return e.Limited && e.Policy != "" && e.Policy != keepsKeys
 }
 
+// FullProblem says what a Redis that is out of memory means. Every surface that shows jobs prints it first, because
+// what it shows may be old: heartbeats of workers, counts and reasons are refused too.
+const FullProblem = "Redis is out of memory (maxmemory): jobs still run, but nothing is recorded, so what is shown may be old, and no job can be enqueued; raise its maxmemory"
+
+// ShortFullProblem is FullProblem where a program asks for the state of Redis.
+const ShortFullProblem = "out of memory (maxmemory); jobs still run, nothing is recorded"
+
 // Problem says what is wrong, "" if nothing is known to be.
 func (e Eviction) Problem() string {
 	switch {
+	case e.Full:
+		return FullProblem
 	case e.May() && e.Evicted > 0:
 		return fmt.Sprintf("Redis has dropped %d keys, and drops more when its memory is full: set its maxmemory-policy to noeviction, not %s", e.Evicted, e.Policy)
 	case e.May():
@@ -60,6 +72,7 @@ func ReadEviction(ctx context.Context, rdb redis.UniversalClient) (Eviction, err
 			all.Policy, all.Limited = one.Policy, one.Limited
 		}
 		all.Evicted += one.Evicted
+		all.Full = all.Full || one.Full
 		return err
 	})
 	return all, err //nolint:wrapcheck // wrapped by readEviction
@@ -76,6 +89,7 @@ func readEviction(ctx context.Context, rdb redis.UniversalClient) (Eviction, err
 		return Eviction{}, fmt.Errorf("store: ask what Redis evicts: %w", err)
 	}
 	var e Eviction
+	number := map[string]int64{}
 	for _, reply := range replies {
 		text, ok := reply.(*redis.StringCmd)
 		if !ok {
@@ -83,15 +97,15 @@ func readEviction(ctx context.Context, rdb redis.UniversalClient) (Eviction, err
 		}
 		for line := range strings.Lines(text.Val()) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			switch name {
-			case "maxmemory":
-				e.Limited = value != "0"
-			case "maxmemory_policy":
+			if name == "maxmemory_policy" {
 				e.Policy = value
-			case "evicted_keys":
-				e.Evicted, _ = strconv.ParseInt(value, 10, 64) // 0 if it is not a number
+			} else if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				number[name] = n
 			}
 		}
 	}
+	e.Limited, e.Evicted = number["maxmemory"] != 0, number["evicted_keys"]
+	// As the server itself decides whether to refuse a write.
+	e.Full = e.Limited && e.Policy == keepsKeys && number["used_memory"]-number["mem_not_counted_for_evict"] > number["maxmemory"]
 	return e, nil
 }

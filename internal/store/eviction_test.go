@@ -40,6 +40,21 @@ func TestReadEviction(t *testing.T) {
 			t.Errorf("%+v: %+v, %q, %v", row, got, problem, err)
 		}
 	}
+	// Without a policy that drops keys, a full server refuses to record anything.
+	for _, row := range []struct {
+		maxmemory, policy string
+		full              bool
+	}{{"1", "noeviction", true}, {"1", "allkeys-lru", false}, {"100mb", "noeviction", false}} {
+		admin.ConfigSet(ctx, "maxmemory", "0")
+		for _, setting := range [][2]string{{"maxmemory-policy", row.policy}, {"maxmemory", row.maxmemory}} {
+			if err := admin.ConfigSet(ctx, setting[0], setting[1]).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := store.ReadEviction(ctx, app); err != nil || got.Full != row.full || row.full != (got.Problem() == store.FullProblem) {
+			t.Errorf("%+v: %+v, %v", row, got, err)
+		}
+	}
 	// Keys are dropped, then the policy is mended: that keys are gone stays known.
 	for _, step := range [][]any{
 		{"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"},

@@ -50,6 +50,8 @@ var (
 		"Keys that Redis has dropped since its start because its memory was full; missing where INFO is forbidden.")
 	evictsDesc = gauge("tidegate_redis_evicts",
 		"1 if Redis drops keys when its memory is full: it has a maxmemory, and its maxmemory-policy is not noeviction; missing where INFO is forbidden.")
+	fullDesc = gauge("tidegate_redis_out_of_memory",
+		"1 while Redis is out of memory (maxmemory) and refuses to record anything: jobs still run; missing where INFO is forbidden.")
 	jobsDesc = gauge("tidegate_jobs",
 		"Jobs in Redis by status.", "destination", "status")
 	readyDesc = gauge("tidegate_jobs_ready",
@@ -82,7 +84,7 @@ var (
 
 var fleetDescs = []*prometheus.Desc{
 	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
-	upDesc, evictedDesc, evictsDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
+	upDesc, evictedDesc, evictsDesc, fullDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
 	allowedDesc, usedDesc, confidenceDesc, windowDesc, insideDesc, errorDesc, rangeDesc,
 }
 
@@ -200,6 +202,7 @@ func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
 	if e := f.evictionOf(up); e != nil {
 		send(evictedDesc, float64(e.Evicted))
 		send(evictsDesc, number(e.May()))
+		send(fullDesc, number(e.Full))
 	}
 	for _, l := range limits {
 		collectLimits(send, l)

@@ -67,7 +67,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	want := map[string]float64{
-		"redis_up": 1, "redis_evicts": 0, "redis_evicted_keys": 0, "worker_fetching": 1, "worker_unreachable": 0, "worker_concurrency": 10, "jobs_in_hand": 0, "handlers_stuck": 0, "handlers_stuck_total": 0,
+		"redis_up": 1, "redis_evicts": 0, "redis_out_of_memory": 0, "redis_evicted_keys": 0, "worker_fetching": 1, "worker_unreachable": 0, "worker_concurrency": 10, "jobs_in_hand": 0, "handlers_stuck": 0, "handlers_stuck_total": 0,
 		`circuit_breaker_state{state="closed"}`: 1, `circuit_breaker_state{state="open"}`: 0, `circuit_breaker_state{state="half_open"}`: 0,
 		"circuit_breaker_failures": 0, "circuit_breaker_cooldown_remaining_seconds": 0, "circuit_breaker_open_keys": 0,
 		"wasted_calls_total": 0, "jobs_expired_total": 0, "job_retries_exhausted_total": 0,

@@ -60,7 +60,7 @@ func TestLint(t *testing.T) {
 		"tidegate_jobs_expired_total", "tidegate_jobs_finished_total", "tidegate_jobs_held", "tidegate_jobs_in_hand",
 		"tidegate_jobs_near_expiration", "tidegate_jobs_poisoned_total", "tidegate_jobs_ready",
 		"tidegate_jobs_released_total", "tidegate_jobs_rescheduled_total", "tidegate_oldest_pending_age_seconds",
-		"tidegate_publish_attempts_total", "tidegate_publish_duration_seconds", "tidegate_redis_evicted_keys", "tidegate_redis_evicts", "tidegate_redis_up",
+		"tidegate_publish_attempts_total", "tidegate_publish_duration_seconds", "tidegate_redis_evicted_keys", "tidegate_redis_evicts", "tidegate_redis_out_of_memory", "tidegate_redis_up",
 		"tidegate_reschedule_delay_seconds", "tidegate_wasted_calls_total", "tidegate_worker_concurrency",
 		"tidegate_worker_fetching",
 		"tidegate_worker_unreachable",
