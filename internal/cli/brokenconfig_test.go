@@ -18,8 +18,15 @@ func TestABrokenDestinationsFileStopsNoLook(t *testing.T) {
 		b := newBench(t, broken)
 		b.env = append(b.env, "REDIS_NAMESPACE=elsewhere")
 		for _, args := range [][]string{
-			{"stats"}, {"doctor"}, {"list"}, {"limits", "set", "shop", "--rate", "10/1s"}, {"queue", "pause", "shop"}, {"queue", "resume", "shop"},
-			{"breaker", "list"}, {"limits"}, {"audit"},
+			{"stats"},
+			{"doctor"},
+			{"list"},
+			{"limits", "set", "shop", "--rate", "10/1s"},
+			{"queue", "pause", "shop"},
+			{"queue", "resume", "shop"},
+			{"breaker", "list"},
+			{"limits"},
+			{"audit"},
 		} {
 			got := b.run(t, args...)
 			// A destination that is not known is not found: that is Redis's word.
