@@ -484,9 +484,8 @@ func TestQuotaOfATenant(t *testing.T) {
 	}
 	redistest.Eventually(t, "room, within a second", func() bool { return more("y0") == http.StatusCreated })
 	for i := 1; i < 100; i++ {
-		if status := more(fmt.Sprint("y", i)); status != http.StatusCreated {
-			t.Fatalf("job %d of 100: %d", i, status)
-		}
+		// Ended jobs are noticed in portions: on a busy machine a later job may be asked for before the next one.
+		redistest.Eventually(t, fmt.Sprintf("room for job %d of 100", i), func() bool { return more(fmt.Sprint("y", i)) == http.StatusCreated })
 	}
 	if status := more("y7"); status != http.StatusOK {
 		t.Errorf("an id that exists: %d", status)
