@@ -210,7 +210,7 @@ func TestMissingCredentialsOfAKey(t *testing.T) {
 				row{0, ofJobs(1, 2, Answered(503)), "CLOSED"},
 				row{0, of("b", call(missing.outcome)), missing.want},
 				row{0, streak, "2"},
-				row{0, ofJobs(3, 3, Answered(503)), "OPEN 1m0s outage wasted=3"},
+				row{0, ofJobs(3, 3, Answered(503)), "OPEN 1s outage wasted=3"},
 				row{minute, of("c", call(missing.outcome)), missing.want},
 				row{minute, get, "HALF_OPEN outage wasted=3"},
 				row{minute, ask("next"), "probe"},

@@ -44,7 +44,7 @@ func (b *breaker) countOutage(e *Event) bool {
 		b.OutageID = b.next() // for workers the job's call is of an outage
 		return false
 	}
-	b.openByResponse("outage", 0, e.Outage == "down" && !e.Busy) // 503 may be a limiter's
+	b.openByResponse("outage", 0, e.Outage == "down")
 	b.Outage, b.OutageID = e.Outage, b.next()
 	jobs := ""
 	if slow {

@@ -181,7 +181,7 @@ func (r *report) limited(b *breaker) {
 func (r *report) byProbe(b *breaker, kind Kind, outage bool) {
 	switch {
 	case outage:
-		r.refusedProbe(b, func() { b.openByResponse("outage", 0, r.Outage == "down" && !r.Busy) })
+		r.refusedProbe(b, func() { b.openByResponse("outage", 0, r.Outage == "down") })
 	case kind == Limited:
 		r.limitedProbe(b)
 	case kind == Unauthorized:
