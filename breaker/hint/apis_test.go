@@ -120,7 +120,7 @@ func TestAPIs(t *testing.T) {
 		{
 			name:   "Discord, a resource's limit, which all share",
 			header: header("Retry-After", "1337", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset-After", "64.57", "X-RateLimit-Scope", "shared"),
-			want:   hint.Hint{Wait: 1337 * time.Second, Budget: budget(9, 10, 64570*time.Millisecond), Scope: hint.ScopeGlobal, Dialect: "retry-after"},
+			want:   hint.Hint{Wait: 1337 * time.Second, Budget: budget(9, 10, 64570*time.Millisecond), Scope: hint.ScopeUser, Dialect: "retry-after"},
 		},
 		{
 			name: "Reddit", ok: true, header: header("X-Ratelimit-Used", "1", "X-Ratelimit-Remaining", "0.5", "X-Ratelimit-Reset", "243"),

@@ -103,9 +103,9 @@ func scope(a Answer) Scope {
 	}
 	if v := a.Header["X-Ratelimit-Scope"]; len(v) > 0 {
 		switch strings.ToLower(strings.TrimSpace(v[0])) {
-		case "user":
+		case "user", "shared": // shared: the limit of one resource (a channel, a webhook), which is the key; others use it, too
 			return ScopeUser
-		case "global", "shared": // shared: of all users of the resource
+		case "global":
 			return ScopeGlobal
 		}
 	}
