@@ -34,16 +34,8 @@ func (s *situation) kind() string {
 		return refusedOfKeys
 	case s.ofKeys():
 		return limitedKeys
-	case s.Cause == breaker.CauseManual:
-		return byHand
-	case s.NoToken:
-		return noToken
-	case s.Cause == breaker.CauseCredentials:
-		return tokenRefused
-	case s.Cause == breaker.CauseOutage:
-		return down
 	}
-	return limited
+	return incidentKind(s.Cause, s.NoToken)
 }
 
 // ofKeys reports whether the situation is of the keys of a destination.
@@ -84,7 +76,8 @@ func (s *situation) values() values {
 	v.set("until")
 	if timed {
 		v.set("until", " until ", timeSpan(s.Until))
-		v.set("until_fact", timeSpan(s.Until))
+		// When an API that is down is back, nobody knows.
+		v.set(map[bool]string{true: "next_test", false: "until_fact"}[s.kind() == down], timeSpan(s.Until))
 		v.set("next_try", timeSpan(s.Until))
 		v.setIf(s.Expiring >= 0, "expiring", thousands(s.Expiring))
 	} else if s.open() {
@@ -133,8 +126,8 @@ func (s *situation) values() values {
 	v.set("tried", s.tried())
 	v.set("reason", s.reasonPart())
 	v.set("waiting", v.one["backlog_too"])
-	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
-	if !s.Gone.IsZero() {
+	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0 && s.kind() != down, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
+	if !s.Gone.IsZero() && s.kind() != down {
 		gone := []any{"; the backlog will be gone by ", timeSpan(s.Gone)}
 		if s.Late > 0 {
 			gone = append(gone, "; "+count(s.Late, "job expires before it can run", "jobs expire before they can run"))
@@ -295,7 +288,7 @@ func (s *situation) happens() string {
 		return paced + "."
 	case s.ofKeys():
 	case !s.open():
-		return "one call of the whole fleet, the probe, tests {name}. If it succeeds, " + paced + ". If it is refused, the breaker opens again, and this message says until when."
+		return "one call of the whole fleet, the probe, tests {name}. If it succeeds, " + paced + ". If it fails, the breaker opens again, and this message says when the next one follows."
 	case s.Until.IsZero():
 		return "nothing by itself. No worker calls {name} until an operator resets the breaker; its jobs wait, and expire if their time comes."
 	}

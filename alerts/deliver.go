@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/internal/post"
@@ -123,13 +124,39 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 		return err
 	}
 	defer lock.unlock(ctx)
-	s := &sender{a: a, to: to, lock: lock, name: a.store.recordKey(to.Name(), subject)}
-	if s.now, err = a.now(ctx); err != nil {
+	now, err := a.now(ctx)
+	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	if s.record, err = a.store.record(ctx, to.Name(), subject); err != nil {
-		return err
+	_, _, keys := keysOf(subject)
+	incidents := what.Single == nil && !keys
+	var threads []*sender
+	for _, name := range a.store.recordKeys(to.Name(), subject, incidents) {
+		s := &sender{a: a, to: to, lock: lock, name: name, now: now}
+		if s.record, err = a.store.record(ctx, name); err != nil {
+			return err
+		}
+		threads = append(threads, s)
 	}
+	if incidents {
+		if err := a.merge(ctx, subject, threads); err != nil {
+			return err
+		}
+		threads = slices.DeleteFunc(threads, func(s *sender) bool { return s.ID == "" || s.Done })
+		slices.SortFunc(threads, func(x, y *sender) int { return x.Started.Compare(y.Started) })
+	}
+	var errs []error
+	for _, s := range threads {
+		err := s.deliver(ctx, job, what)
+		if errs = append(errs, err); err != nil && !s.Blocked {
+			break // the later threads are sent after it
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deliver sends what a notifier has not sent of one thread.
+func (s *sender) deliver(ctx context.Context, job *jobs.Job, what alertJob) error {
 	if s.Retrying != "" && s.Retrying != job.ID && s.now.Before(s.RetryingUntil) && !s.Done {
 		// What has failed is tried again by another job, which will send all that there is; a job
 		// that is lost does not.
@@ -138,7 +165,7 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 	if what.Single != nil {
 		return s.sendSingle(ctx, job, what.Single)
 	}
-	err = s.sendThread(ctx, job, what)
+	err := s.sendThread(ctx, job, what)
 	failure, outside := errors.AsType[*notice.Error](err)
 	s.Retrying, s.RetryingUntil, s.Blocked = "", time.Time{}, outside && failure.Permanent
 	if outside && !failure.Limited {

@@ -112,7 +112,7 @@ func TestReopenedAfterItsPage(t *testing.T) {
 	b.play(20 * time.Minute)
 	b.call("shop", breaker.Success())
 	b.play(20*time.Minute + 10*time.Second)
-	b.trip("shop")
+	b.call("shop", breaker.RateLimited(30*time.Minute))
 	b.play(40 * time.Minute)
 	b.reset("shop")
 	b.play(time.Hour)
@@ -120,7 +120,7 @@ func TestReopenedAfterItsPage(t *testing.T) {
 		id + ".message", id + ".page", id + ".recovery-1", id + ".reopened-2", id + ".page-2", id + ".recovery-2",
 	}, b.sent())
 	same(t, "pages", []string{
-		"trigger " + id + " +15m0s", "resolve " + id + " +20m0s", "trigger " + id + " +35m10s", "resolve " + id + " +41m0s",
+		"trigger " + id + " +15m0s", "resolve " + id + " +20m0s", "trigger " + id + " +35m10s", "resolve " + id + " +50m0s",
 	}, b.paged())
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)

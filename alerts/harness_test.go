@@ -40,6 +40,7 @@ type harness struct {
 	tasks   []*task
 	gates   map[string]time.Time // by key: its breaker is open until then
 
+	plain bool // breakers learn nothing
 	twice bool // each job is run again after it has succeeded
 	dead  bool // workers get no transitions
 }
@@ -184,7 +185,7 @@ func (b *harness) call(name string, outcome breaker.Outcome) string {
 		b.t.Fatal(err)
 	}
 	all, err := breaker.New(b.t.Context(), b.rdb, breaker.Options{
-		Destination: destination, FailureThreshold: 1, Cooldown: time.Minute, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler),
+		Destination: destination, FailureThreshold: 1, Cooldown: time.Minute, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler), NoLearning: b.plain,
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -58,7 +58,7 @@ func TestReopenedWhileTheRecoveryIsSent(t *testing.T) {
 	b.play(16 * time.Minute)
 	b.call("shop", breaker.Success())
 	b.during("chat.postMessage", func() {
-		second := b.trip("shop")
+		second := b.call("shop", breaker.RateLimited(time.Minute))
 		b.reset("shop")
 		b.fetch()
 		b.run(b.task(second + ".opened.slack"))
@@ -90,10 +90,10 @@ func TestLockOnAFullRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.save(ctx, s.recordKey("slack", "shop"), &record{Posted: true}); err != nil {
+	if err := l.save(ctx, key("record", "slack", "shop"), &record{Posted: true}); err != nil {
 		t.Errorf("save: %v", err)
 	}
-	if r, err := s.record(ctx, "slack", "shop"); err != nil || !r.Posted {
+	if r, err := s.record(ctx, key("record", "slack", "shop")); err != nil || !r.Posted {
 		t.Errorf("the record is %+v, %v", r, err)
 	}
 }

@@ -126,8 +126,10 @@ var rules = map[string]rule{
 	},
 	down: {
 		metrics: "TidegateBreakerOpenTooLong",
-		icon:    iconLimited, title: " is down, or refuses every call{until}",
-		page: " has been down, or refused every call, for {lasted}", late: " was down, or refused every call, for {lasted}, and is not now",
+		icon:    iconLimited, title: ": down since {since}{nth}",
+		page: ": down for {lasted}", late: ": was down for {lasted}, and is not now",
+		happens: "no worker calls {name}; " + noRetries + ". At {until_time} one call, the probe, tests it, and further ones later, until one succeeds: " +
+			"nobody knows when. Then " + paced + ".",
 		tried: triedSoFar, act: callAgain,
 		advice: mayWait + "- Look at the last answers and at the API's status page. 403 to every call can be a ban: ask its owner.\n" +
 			"- If the API is up again, reset the breaker. A call that fails in the slow start opens it again.\n",
@@ -312,6 +314,7 @@ const (
 	openBody = `
 = Since | {since}
 = Until | {until_fact}
+= Next test | {next_test}
 = Keys that wait | {keys_waiting}
 = Keys limited now | {keys_limited_now}
 = Incidents of keys | {keys_seen}

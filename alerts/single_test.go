@@ -145,7 +145,7 @@ func TestAnswersAreTheReason(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1)
 	for i := range 5 {
-		b.workers[0].noteRefusal(refusal{At: b.now(), Destination: "shop", Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
+		b.workers[0].noteRefusal(refusal{At: b.now(), Destination: "shop", Kind: limited, Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
 	}
 	if err := b.workers[0].flush(t.Context()); err != nil {
 		t.Fatal(err)

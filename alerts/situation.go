@@ -110,16 +110,23 @@ func (s *sender) update(ctx context.Context, subject string, opened time.Time) (
 		s.mergeKeys(destination+"."+kind+"-", open, opened, s.now)
 		return sync.OnceValues(func() (*situation, error) { return a.keysSituation(ctx, destination, refused, &s.thread, open, s.now) }), nil
 	}
-	incidents, err := a.breakers.Incidents(ctx, a.rdb, subject, 50)
-	if err != nil {
-		return nil, fmt.Errorf("alerts: incidents of %s: %w", subject, err)
-	}
-	events, err := a.breakers.History(ctx, a.rdb, subject, 100)
-	if err != nil {
-		return nil, fmt.Errorf("alerts: history of %s: %w", subject, err)
-	}
-	s.merge(incidents, events, s.now)
 	return sync.OnceValues(func() (*situation, error) { return a.situation(ctx, subject, &s.thread, s.now) }), nil
+}
+
+// merge brings the records of a destination's threads up to date.
+func (a *Alerts) merge(ctx context.Context, destination string, threads []*sender) error {
+	incidents, err := a.breakers.Incidents(ctx, a.rdb, destination, 50)
+	if err != nil {
+		return fmt.Errorf("alerts: incidents of %s: %w", destination, err)
+	}
+	events, err := a.breakers.History(ctx, a.rdb, destination, 100)
+	if err != nil {
+		return fmt.Errorf("alerts: history of %s: %w", destination, err)
+	}
+	for i, list := range share(threads, incidents) {
+		threads[i].merge(list, events, threads[i].now)
+	}
+	return nil
 }
 
 // situation reads what a notice of a breaker's thread holds.
@@ -148,7 +155,7 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 	}
 	s.Route = explain.LimitedRoute(workers, name)
 	s.Rescheduled = t.Before.Rescheduled + max(t.Last.Rescheduled, status.Rescheduled)
-	if s.Answers, err = a.store.answers(ctx, name, t.Since); err != nil || s.Until.IsZero() {
+	if s.Answers, err = a.store.answers(ctx, s.kind(), name, t); err != nil || s.Until.IsZero() {
 		return s, err
 	}
 	if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {
@@ -215,7 +222,8 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, refused 
 	}
 	if len(open) > 0 {
 		var err error
-		if s.Answers, err = a.store.answers(ctx, open[0].Name, t.Since); err != nil {
+		kind := incidentKind(open[0].IncidentCause, open[0].NoCredentials)
+		if s.Answers, err = a.store.answers(ctx, kind, open[0].Name, t); err != nil {
 			return nil, err
 		}
 	}

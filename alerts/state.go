@@ -67,13 +67,21 @@ type record struct {
 	Blocked bool `json:"blocked,omitempty"`
 }
 
-func (s stateStore) recordKey(notifier, subject string) string {
-	return s.key("record", notifier, subject)
+// recordKeys are the keys of a subject's records: of a destination, one for each of incidentKinds.
+func (s stateStore) recordKeys(notifier, subject string, incidents bool) []string {
+	name := s.key("record", notifier, subject)
+	if !incidents {
+		return []string{name}
+	}
+	var out []string
+	for _, kind := range incidentKinds {
+		out = append(out, name+":"+kind)
+	}
+	return out
 }
 
 // record reads a record, the zero one if there is none.
-func (s stateStore) record(ctx context.Context, notifier, subject string) (record, error) {
-	name := s.recordKey(notifier, subject)
+func (s stateStore) record(ctx context.Context, name string) (record, error) {
 	raw, err := s.rdb.Get(ctx, name).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return record{}, nil
@@ -194,6 +202,7 @@ type refusal struct {
 	At          time.Time     `json:"at"`
 	Destination string        `json:"destination"`
 	Key         string        `json:"key,omitempty"`
+	Kind        string        `json:"kind"` // of incidents that it explains: limited, down or tokenRefused
 	Job         string        `json:"job"`
 	Status      int           `json:"status,omitempty"` // 0 without an HTTP response
 	Body        string        `json:"body,omitempty"`   // the beginning, cleaned
@@ -209,18 +218,18 @@ func (s stateStore) addAnswers(ctx context.Context, lists map[string][]refusal) 
 		return nil
 	}
 	_, err := redispipe.Run(ctx, s.rdb, func(pipe redis.Pipeliner) error {
-		for name, list := range lists {
-			names := []string{name}
-			if destination, _, keyed := strings.Cut(name, "/"); keyed {
-				names = append(names, destination)
-			}
+		for _, list := range lists {
 			for _, x := range list {
 				raw, err := json.Marshal(x)
 				if err != nil {
 					return err
 				}
+				names := []string{x.Destination}
+				if x.Key != "" {
+					names = append(names, x.Destination+"/"+x.Key)
+				}
 				for _, n := range names {
-					k := s.key("answers", n)
+					k := s.key("answers", x.Kind, n)
 					pipe.LPush(ctx, k, raw)
 					pipe.LTrim(ctx, k, 0, maxAnswers-1)
 					pipe.Expire(ctx, k, 24*time.Hour)
@@ -235,16 +244,16 @@ func (s stateStore) addAnswers(ctx context.Context, lists map[string][]refusal) 
 	return nil
 }
 
-// answers returns the last refusals that belong to a thread, the newest first: some came before it opened.
-func (s stateStore) answers(ctx context.Context, name string, since time.Time) ([]refusal, error) {
-	raw, err := s.rdb.LRange(ctx, s.key("answers", name), 0, -1).Result()
+// answers returns the last refusals that explain a thread of a kind, the newest first: some came before it opened.
+func (s stateStore) answers(ctx context.Context, kind, name string, t *thread) ([]refusal, error) {
+	raw, err := s.rdb.LRange(ctx, s.key("answers", kind, name), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("alerts: read answers: %w", err)
 	}
 	var out []refusal
 	for _, r := range raw {
 		var x refusal
-		if json.Unmarshal([]byte(r), &x) == nil && !x.At.Before(since.Add(-10*time.Minute)) {
+		if json.Unmarshal([]byte(r), &x) == nil && !x.At.Before(t.Since.Add(-10*time.Minute)) && !x.At.Before(t.Previous) {
 			out = append(out, x)
 		}
 	}

@@ -33,6 +33,8 @@ type thread struct {
 	// Openings counts the incidents, Opened has the last times at which it opened.
 	Openings int         `json:"openings,omitempty"`
 	Opened   []time.Time `json:"opened,omitempty"`
+	// Previous is when the thread before it had ended: what the API said until then belongs to that.
+	Previous time.Time `json:"previous,omitzero"`
 	// Before counts what happened in the incidents before the last one, Last in that.
 	Before   counts `json:"before"`
 	Last     counts `json:"last"`
@@ -65,6 +67,48 @@ func (c counts) plus(o counts) counts {
 }
 
 func (t *thread) open() bool { return t.Ended.IsZero() }
+
+// incidentKinds are the kinds of a destination's incidents. Each has a thread of its own: a limit and an outage that
+// take turns are two messages.
+var incidentKinds = []string{limited, down, tokenRefused, noToken, byHand}
+
+// incidentKind is the kind of an incident with a cause.
+func incidentKind(cause string, noCredentials bool) string {
+	switch {
+	case cause == breaker.CauseManual:
+		return byHand
+	case noCredentials:
+		return noToken
+	case cause == breaker.CauseCredentials:
+		return tokenRefused
+	case cause == breaker.CauseOutage:
+		return down
+	}
+	return limited
+}
+
+// share returns the incidents of each thread, all of them the oldest first. An incident stays in the thread that knows
+// it, although its kind may have changed: an operator opens a breaker that is open. One before those that are known is
+// not new, whatever the clock says: it can be set back.
+func share(threads []*sender, incidents []breaker.Incident) [][]breaker.Incident {
+	out := make([][]breaker.Incident, len(threads))
+	known := -1
+	for i, in := range incidents {
+		if slices.ContainsFunc(threads, func(s *sender) bool { return s.Incident == in.ID }) {
+			known = i
+		}
+	}
+	for i, in := range incidents {
+		of := slices.IndexFunc(threads, func(s *sender) bool { return s.Incident == in.ID })
+		if of < 0 && i > known {
+			of = slices.Index(incidentKinds, incidentKind(in.Cause, in.NoCredentials))
+		}
+		if of >= 0 {
+			out[of] = append(out[of], in)
+		}
+	}
+	return out
+}
 
 // overAt is when the thread is over: at once, or after a quiet time. Zero while it is open.
 func (t *thread) overAt() time.Time {
@@ -109,7 +153,6 @@ func (r *record) merge(incidents []breaker.Incident, events []breaker.Event, now
 			cooldowns[e.Incident] = e.OpenUntil.Sub(e.At)
 		}
 	}
-	// Incidents after the last one are new, whatever the clock says: it can be set back.
 	known := slices.IndexFunc(incidents, func(in breaker.Incident) bool { return in.ID == r.Incident })
 	seen := known >= 0
 	for i, in := range incidents {
@@ -135,7 +178,7 @@ func (r *record) merge(incidents []breaker.Incident, events []breaker.Event, now
 	}
 }
 
-// begin makes a new thread of an incident, or lets it join the last one: if that is not
+// begin makes a new thread of an incident, or lets it join the last one of its kind: if that is not
 // done, was closed for less than its cooldown, or flaps. It does not wait for a recovery that the service refuses.
 func (r *record) begin(in breaker.Incident) {
 	opened := append(slices.Clone(r.Opened), in.Started)
@@ -144,10 +187,11 @@ func (r *record) begin(in breaker.Incident) {
 		r.Ended = in.Started // its end was not kept; the next incident implies it
 	}
 	flaps := len(opened) == flapOpenings && in.Started.Sub(opened[0]) < flapWithin
-	if r.ID != "" && (!r.Done && !(r.Blocked && r.over(in.Started)) || flaps || in.Started.Before(r.Ended.Add(min(r.Cooldown, quietAtMost))) || in.Started.Before(r.overAt())) {
+	same := incidentKind(r.Cause, r.NoToken) == incidentKind(in.Cause, in.NoCredentials)
+	if r.ID != "" && (!r.Done && !(r.Blocked && r.over(in.Started)) || same && (flaps || in.Started.Before(r.Ended.Add(min(r.Cooldown, quietAtMost))) || in.Started.Before(r.overAt()))) {
 		r.Before, r.Openings, r.Done = r.Before.plus(r.Last), r.Openings+1, false
 	} else {
-		*r = record{thread: thread{ID: in.ID, Since: in.Started, Openings: 1}}
+		*r = record{thread: thread{ID: in.ID, Since: in.Started, Openings: 1, Previous: r.Ended}}
 	}
 	r.Opened, r.Incident, r.Started, r.PageFrom = opened, in.ID, in.Started, in.Started
 }

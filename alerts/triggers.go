@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -83,7 +84,7 @@ type buffer struct {
 
 	mu       sync.Mutex
 	triggers map[string]trigger
-	answers  map[string][]refusal // by breaker, the last few
+	answers  map[string][]refusal // by kind and breaker, the last few
 	poison   map[string]single    // by destination
 }
 
@@ -128,8 +129,9 @@ func (a *Alerts) Observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{
 		OnTransition: a.onTransition,
 		OnAnswer: func(x publisher.Answer) {
+			kind := map[string]string{publisher.OutcomeRateLimited: limited, publisher.OutcomeUnauthorized: tokenRefused}[x.Outcome]
 			a.noteRefusal(refusal{
-				At: x.At, Destination: x.Destination, Key: x.Key, Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,
+				At: x.At, Destination: x.Destination, Key: x.Key, Kind: cmp.Or(kind, down), Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,
 			})
 		},
 		OnJob: func(e publisher.JobEvent) {
@@ -159,7 +161,7 @@ func (a *Alerts) noteRefusal(x refusal) {
 	if x.At.IsZero() {
 		x.At = time.Now()
 	}
-	name := strings.TrimSuffix(x.Destination+"/"+x.Key, "/")
+	name := x.Kind + " " + x.Destination + "/" + x.Key
 	b := a.buffer
 	b.change(func() {
 		if list, known := b.answers[name]; known || len(b.answers) < maxTriggers {

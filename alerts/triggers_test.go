@@ -32,7 +32,7 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 	same(t, "triggers", maxTriggers, len(a.buffer.triggers))
 	same(t, "answers", maxTriggers, len(a.buffer.answers))
-	same(t, "answers of one", maxAnswers, len(a.buffer.answers["d0"]))
+	same(t, "answers of one", maxAnswers, len(a.buffer.answers[" d0/"]))
 }
 
 // All workers make the same jobs of the same events.

@@ -129,16 +129,19 @@ func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEven
 	return c
 }
 
-// Answer is a rate-limited response of an API.
+// Answer is what an API said to a call for which the circuit breaker may open.
 type Answer struct {
 	// Destination and Key of the job ("" without a key), and the id of the Job.
 	Destination, Key, Job string
+	// Outcome is OutcomeRateLimited or OutcomeUnauthorized, or how a call ended that counts for an outage:
+	// OutcomeFailure, OutcomeTimeout or OutcomePermanent.
+	Outcome string
 	// At is when the call ended, by the local clock.
 	At time.Time
 	// Status of the HTTP response; 0 if the handler did not set it.
 	Status int
-	// Body is the beginning of the stored response, without control characters and secrets:
-	// at most 300 bytes.
+	// Body is the beginning of the stored response, or of the error if there was no response,
+	// without control characters and secrets: at most 300 bytes.
 	Body string
 	// RetryAfter is the API's hint, 0 if it gave none.
 	RetryAfter time.Duration
@@ -150,9 +153,11 @@ type Answer struct {
 const maxExcerpt = 300
 
 func answerOf(destination string, job *jobs.Job, r callResult) Answer {
-	a := Answer{Destination: destination, Key: job.Key, Job: job.ID, At: time.Now(), RetryAfter: r.hint, Err: r.err}
-	if r := job.Response; r != nil {
-		a.Status, a.Body = r.Status, clean(r.Body, maxExcerpt)
+	a := Answer{Destination: destination, Key: job.Key, Job: job.ID, Outcome: r.outcome(), At: time.Now(), RetryAfter: r.hint, Err: r.err}
+	if x := job.Response; x != nil {
+		a.Status, a.Body = x.Status, clean(x.Body, maxExcerpt)
+	} else if r.kind != rateLimited && r.err != nil {
+		a.Body = clean(r.err.Error(), maxExcerpt)
 	}
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,9 @@ func TestAnswersAreReportedFirst(t *testing.T) {
 	b.want(publisher.Completed)
 	b.enqueue(jobs.Path("/broken"))
 	b.want(publisher.FailedFinal)
+	if got := signal(t, "the outage's answer is told", answers); got.Status != 500 || got.Outcome != publisher.OutcomeFailure {
+		t.Errorf("told %+v", got)
+	}
 	before := time.Now()
 	limited := b.enqueue(jobs.Path("/limited"), jobs.Key("alice"))
 	e := b.want(publisher.Rescheduled)
@@ -60,7 +64,7 @@ func TestAnswersAreReportedFirst(t *testing.T) {
 		t.Errorf("it came at %s", got.At)
 	}
 	want := publisher.Answer{
-		Destination: b.dest, Key: "alice", Job: limited.ID, Status: 429, RetryAfter: 7 * time.Second, Err: e.Err,
+		Destination: b.dest, Key: "alice", Job: limited.ID, Outcome: publisher.OutcomeRateLimited, Status: 429, RetryAfter: 7 * time.Second, Err: e.Err,
 		Body: "slow[31m down, [redacted]" + strings.Repeat("é", 137), // 299 bytes: none is cut in two
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(publisher.Answer{}, "At"), cmpopts.EquateErrors()); diff != "" {
@@ -80,7 +84,7 @@ func TestAnswersOfHandlers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		answer func(j *jobs.Job) error
-		want   *publisher.Answer // of which only Status, Body and RetryAfter; nil: none is told
+		want   *publisher.Answer // of which only Status, Body, Outcome and RetryAfter; nil: none is told
 	}{
 		{"no hint", func(*jobs.Job) error { return jobs.RateLimited(0) }, &publisher.Answer{}},
 		{"a hint", func(*jobs.Job) error { return fmt.Errorf("call: %w", jobs.RateLimited(time.Minute)) }, &publisher.Answer{RetryAfter: time.Minute}},
@@ -95,6 +99,17 @@ func TestAnswersOfHandlers(t *testing.T) {
 				return &jobs.RateLimitedError{Response: &jobs.Response{Status: 420, Body: "calm"}}
 			}, &publisher.Answer{Status: 420, Body: "calm"},
 		},
+		{"an outage", func(j *jobs.Job) error {
+			j.Response = &jobs.Response{Status: 503, Body: "up\x00stream"}
+			return errors.New("answered 503")
+		}, &publisher.Answer{Status: 503, Body: "upstream", Outcome: publisher.OutcomeFailure}},
+		{"no answer", func(*jobs.Job) error {
+			return &net.OpError{Op: "read", Err: errors.New("connection \x00reset")}
+		}, &publisher.Answer{Body: "read: connection reset", Outcome: publisher.OutcomeFailure}},
+		{"no part of an outage", func(j *jobs.Job) error {
+			j.Response = &jobs.Response{Status: 422}
+			return errors.New("answered 422")
+		}, nil},
 		{"put off", func(*jobs.Job) error { return jobs.Reschedule(time.Hour) }, nil},
 		{"failed", func(*jobs.Job) error { return errors.New("boom") }, nil},
 		{"completed", func(*jobs.Job) error { return nil }, nil},
@@ -114,8 +129,11 @@ func TestAnswersOfHandlers(t *testing.T) {
 				}
 				return
 			}
-			got := signal(t, "the answer is told", answers)
-			if got.Destination != b.dest || got.Job != job.ID || got.Err == nil || got.Status != tc.want.Status || got.Body != tc.want.Body || got.RetryAfter != tc.want.RetryAfter {
+			got, outcome := signal(t, "the answer is told", answers), tc.want.Outcome
+			if outcome == "" {
+				outcome = publisher.OutcomeRateLimited
+			}
+			if got.Destination != b.dest || got.Job != job.ID || got.Err == nil || got.Status != tc.want.Status || got.Body != tc.want.Body || got.Outcome != outcome || got.RetryAfter != tc.want.RetryAfter {
 				t.Errorf("told %+v, want %+v", got, tc.want)
 			}
 		})

@@ -19,8 +19,8 @@ type Observer struct {
 	// that fail without an attempt: as poison, or because their record cannot be read. One
 	// worker of the fleet reports each of them.
 	OnJob func(JobEvent)
-	// OnAnswer is called for each call that was rate limited, before it is reported to the
-	// circuit breaker.
+	// OnAnswer is called for each call that was rate limited, whose credentials were refused, or that
+	// counts for an outage, before it is reported to the circuit breaker.
 	OnAnswer func(Answer)
 	// OnCall is called at the end of each call, before the outcome of its job is applied.
 	OnCall func(Call)

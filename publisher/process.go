@@ -131,11 +131,12 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	var whose laid
 	report := func(job *jobs.Job, r callResult) {
 		once.Do(func() {
-			if whose = d.lay(r, job, delivery, permit, started); r.kind == rateLimited && whose.whose == limitOfAll {
+			whose = d.lay(r, job, delivery, permit, started)
+			r.whose = whose.whose
+			if r.kind == rateLimited && r.whose == limitOfAll || r.kind == unauthorized || r.countsForOutage(job.Response) {
 				// Before the report, so that observers have the response when the breaker opens.
 				notify(d.observers, "OnAnswer", func(x *Observer) func(Answer) { return x.OnAnswer }, answerOf(d.name, job, r))
 			}
-			r.whose = whose.whose
 			status = d.reportToken(token, permit, job, r)
 		})
 	}

@@ -100,6 +100,6 @@ func TestCausesOnTheOverview(t *testing.T) {
 		}
 	}
 	p := s.get("/")
-	p.shows(t, http.StatusOK, "shop is down, or refuses every call. Tested again in", "stock has no valid token: token refused since ",
+	p.shows(t, http.StatusOK, "shop is down: its last calls all failed. Tested again in", "stock has no valid token: token refused since ",
 		"posts is rate limited: the API said how long to wait", "keys 1 key has no valid token, 1 key is rate limited; other keys run")
 }

@@ -27,7 +27,7 @@ var causeTexts = map[string]string{
 	breaker.CauseForgotten: "limits forgotten by hand",
 
 	breaker.CauseCredentials: "the API refuses the token",
-	breaker.CauseOutage:      "the API is down, or refuses every call",
+	breaker.CauseOutage:      "the last calls all failed",
 	breaker.CauseRenewed:     "the token was renewed",
 }
 
@@ -58,7 +58,7 @@ func Condition(b breaker.Status) string {
 	case b.IncidentCause == breaker.CauseCredentials:
 		return "has no valid token"
 	case b.IncidentCause == breaker.CauseOutage:
-		return "is down, or refuses every call"
+		return "is down: its last calls all failed"
 	case b.IncidentCause == breaker.CauseLearned:
 		return "is at its learned limit"
 	case b.IncidentCause == breaker.CauseBudget:
@@ -73,7 +73,7 @@ func Conditions(keys []breaker.Status) string {
 	counts := map[string]int{}
 	for _, k := range keys {
 		if k.State != breaker.Closed {
-			text, _, _ := strings.Cut(Condition(k), ",")
+			text, _, _ := strings.Cut(Condition(k), ":")
 			counts[text]++
 		}
 	}

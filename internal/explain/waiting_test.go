@@ -198,7 +198,7 @@ func TestBriefOfCauses(t *testing.T) {
 	now := time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)
 	for cause, want := range map[string]string{
 		breaker.CauseCredentials: "token refused since 14:29; one call of shop tries it in",
-		breaker.CauseOutage:      "the API is down, or refuses every call; shop is tested again in",
+		breaker.CauseOutage:      "the last calls all failed; shop is tested again in",
 		breaker.CauseHint:        "rate limit of shop reached; tested again in",
 	} {
 		b := breaker.Status{Name: "shop", State: breaker.Open, Cause: cause, IncidentCause: cause, OpenedAt: now.Add(-time.Minute), OpenUntilRedis: now.Add(time.Minute)}

@@ -1,0 +1,169 @@
+package alerts
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// refuse is a call that the API refuses: the breaker counts it, and the workers report it.
+func (b *harness) refuse(status int, body string, outcome breaker.Outcome) string {
+	b.t.Helper()
+	job := fmt.Sprint("job-", b.now().UnixNano(), "-", len(b.tasks), "-", body)
+	of := publisher.OutcomeFailure
+	if status == 429 {
+		of = publisher.OutcomeRateLimited
+	}
+	var o publisher.Options
+	b.workers[0].Observe(&o)
+	o.Observers[0].OnAnswer(publisher.Answer{Destination: "shop", Job: job, At: b.now(), Status: status, Body: body, Outcome: of})
+	return b.call("shop", outcome.WithJob(job))
+}
+
+// limit opens shop by a 429, outage by ten calls that end in 503.
+func (b *harness) limit(hint time.Duration) string {
+	b.t.Helper()
+	return b.refuse(429, "slow down", breaker.RateLimited(hint))
+}
+
+func (b *harness) outage() (id string) {
+	b.t.Helper()
+	for i := range 10 {
+		id = b.refuse(503, fmt.Sprint("upstream ", i), breaker.Answered(503))
+	}
+	return id
+}
+
+// content is what a message of the channel shows, with its blocks.
+func (b *harness) content(id string) string {
+	b.t.Helper()
+	for _, m := range b.slack.Messages() {
+		if m.Metadata != nil && m.Metadata.EventPayload["id"] == id {
+			return m.Text + "\n" + string(m.Blocks)
+		}
+	}
+	b.t.Fatalf("there is no message %s, but %v", id, b.sent())
+	return ""
+}
+
+// An outage that begins right after a limit is an incident of its own: its message has its own since and its
+// own evidence, and promises no end. The limit's message is ended.
+func TestOutageAfterLimitIsAnotherMessage(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	first := b.limit(time.Minute)
+	b.settle()
+	b.play(time.Minute + time.Second)
+	b.call("shop", breaker.Success())
+	b.play(90 * time.Second)
+	second := b.outage()
+	b.settle()
+	if second == first || second == "" {
+		t.Fatalf("incidents %q and %q", first, second)
+	}
+	same(t, "channel", []string{first + ".message", first + ".recovery-1", second + ".message"}, b.sent())
+	got := b.content(second + ".message")
+	for _, want := range []string{"503", "upstream 9", "2050-01-01 12:01:30 UTC"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the outage's message does not show %q:\n%s", want, got)
+		}
+	}
+	for _, wrong := range []string{"429", "slow down", "2050-01-01 12:00:00 UTC", "*Until*", " until 12:", "until \\u003c!date", "will be gone", "the 2nd time"} {
+		if strings.Contains(got, wrong) {
+			t.Errorf("the outage's message shows %q:\n%s", wrong, got)
+		}
+	}
+	if got := b.content(first + ".message"); !strings.HasPrefix(got, "shop has recovered") {
+		t.Errorf("the limit's message is now %q", got)
+	}
+}
+
+// Nobody has been told of the limit, nor of its end, when the outage begins: people are told of both, in order.
+func TestMissedKindsAreToldInOrder(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1)
+	first := b.limit(time.Minute)
+	b.moveTo(start.Add(time.Minute + time.Second))
+	b.call("shop", breaker.Success())
+	second := b.outage()
+	b.play(2 * time.Minute)
+	same(t, "channel", []string{first + ".message", first + ".recovery-1", second + ".message"}, b.sent())
+	if left := b.waiting(); len(left) != 2 { // the pages of Slack and PagerDuty
+		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// Limits and outages that take turns within minutes are no message for each opening: the third of a kind within ten
+// minutes, and one that comes before its last cooldown has passed again, join the message of their kind.
+func TestKindsInTurnDoNotFlood(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	b.plain = true
+	var limits, outages []string
+	for range 4 {
+		limits = append(limits, b.limit(time.Minute))
+		b.play(b.elapsed() + time.Minute + time.Second)
+		b.call("shop", breaker.Success())
+		outages = append(outages, b.outage())
+		b.play(b.elapsed() + 10*time.Second)
+		b.call("shop", breaker.Success())
+		b.play(b.elapsed() + 40*time.Second)
+	}
+	b.play(time.Hour)
+	var roots []string
+	for _, m := range b.channel() {
+		if m.Reply == "" {
+			roots = append(roots, m.ID)
+		}
+	}
+	same(t, "messages", []string{limits[0] + ".message", outages[0] + ".message", outages[1] + ".message"}, roots)
+	for id, times := range map[string]string{limits[0]: "4 times", outages[1]: "3 times"} {
+		if got := b.content(id + ".message"); !strings.HasPrefix(got, "shop has recovered") || !strings.Contains(got, times) {
+			t.Errorf("the message is now %s", got)
+		}
+	}
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// An operator takes a limit over, and opens the breaker by hand: it stays one incident and one message.
+func TestTripOfAnOpenBreakerStaysOneMessage(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	id := b.limit(time.Minute)
+	b.settle()
+	same(t, "incident", id, b.trip("shop"))
+	b.lookAround()
+	b.play(2 * time.Minute)
+	b.reset("shop")
+	b.play(2*time.Minute + 30*time.Second)
+	other := b.limit(time.Minute)
+	b.lookAround()
+	b.play(3 * time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".recovery-1", other + ".message"}, b.sent())
+	if got := b.content(other + ".message"); !strings.HasPrefix(got, "shop is rate limited until") {
+		t.Errorf("the later limit reads %.300s", got)
+	}
+}
+
+// A second limit minutes after the first shows its own responses only.
+func TestEvidenceIsOfTheIncident(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1)
+	b.refuse(429, "the first", breaker.RateLimited(time.Second))
+	b.settle()
+	b.play(2 * time.Second)
+	b.call("shop", breaker.Success())
+	b.play(5 * time.Minute)
+	id := b.refuse(429, "the second", breaker.RateLimited(time.Minute))
+	b.settle()
+	got := b.content(id + ".message")
+	if !strings.Contains(got, "the second") || strings.Contains(got, "the first") || !strings.Contains(got, ": 1 × 429") {
+		t.Errorf("the second limit's message:\n%s", got)
+	}
+}
