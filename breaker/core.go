@@ -37,6 +37,7 @@ type core struct {
 	place    place // of the destination's own breaker
 	id       string
 	clock    clock
+	redis    *redisClock
 	log      *slog.Logger
 	events   *events
 	preamble preamble
@@ -101,10 +102,9 @@ type granter struct {
 	*core
 	rate, keyRate declared
 	named         []namedLimit
-	spread        bool         // over a Redis Cluster: named limits have slots of their own
-	redisAhead    atomic.Int64 // of this process's clock, µs, as of the last reply
-	asking        keyMutex     // one goroutine at a time asks Redis about a name
-	waiting       *waitLines   // callers of Wait
+	spread        bool       // over a Redis Cluster: named limits have slots of their own
+	asking        keyMutex   // one goroutine at a time asks Redis about a name
+	waiting       *waitLines // callers of Wait
 }
 
 // clock is the clock of a core; tests and simulations replace it.
@@ -150,7 +150,8 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger, stop: func() {},
 	}
 	k.mirror.core, k.reader.core, k.member.core, k.granter.core = k, k, k, k
-	k.inFlight, k.joins = newInFlight(c.now()), joins{names: map[string]bool{}}
+	k.redis = newRedisClock(c.now())
+	k.inFlight, k.joins = newInFlight(k.redis.born), joins{names: map[string]bool{}}
 	k.rate, k.keyRate, k.named, k.waiting = rate, keyRate, named, &waitLines{of: map[string][]*waiter{}}
 	k.spread = redispipe.IsCluster(rdb)
 	k.wholeAt = time.Now()

@@ -24,6 +24,8 @@ type happened struct {
 	keep  bool   // the call goes on: its slot stays taken
 	known *reply // whole records, if the script that brought the event has returned them
 
+	ended, accepted, keyAccepted time.Time // as in the event, on this process's clock
+
 	until time.Time // so long it is waited for
 	done  chan struct{}
 	reply reply
@@ -35,6 +37,7 @@ type happened struct {
 type decision struct {
 	key     string
 	options policy.Options
+	redis   *redisClock // nil without events of calls
 	ask     func(s *script, own []any) (reply, error)
 
 	events         []*happened
@@ -53,6 +56,14 @@ func (d *decision) add(h *happened) {
 	if !h.keep {
 		d.ended = append(d.ended, h.Permit)
 	}
+}
+
+// at is an instant on Redis's clock, µs; 0 is none.
+func (d *decision) at(local time.Time) int64 {
+	if d.redis == nil || local.IsZero() {
+		return 0
+	}
+	return d.redis.at(local)
 }
 
 // longestPause bounds the pause before a conflict's next try.
@@ -115,6 +126,7 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 	at := 0
 	for _, h := range d.events {
 		e := h.Event
+		e.Ended, e.Accepted, e.KeyAccepted = d.at(h.ended), d.at(h.accepted), d.at(h.keyAccepted)
 		if e.Permit != "" {
 			e.Known, e.Metered, e.KeyMetered = counted[e.Permit], false, false
 			if at < len(known) {
@@ -409,7 +421,7 @@ func (c caller) options(learn bool) policy.Options {
 func (c *core) resolve(ctx context.Context, key string, events ...*happened) (reply, error) {
 	var asked time.Time
 	var reported []inUse
-	d := decision{key: key, options: c.caller().options(!c.options.NoLearning), ask: func(s *script, own []any) (reply, error) {
+	d := decision{key: key, redis: c.redis, options: c.caller().options(!c.options.NoLearning), ask: func(s *script, own []any) (reply, error) {
 		asked = c.clock.now()
 		q := c.question(s, key)
 		q.args = append(q.args, own...)

@@ -31,8 +31,14 @@ type callShard struct {
 	slots []callSlot
 	free  []uint32
 	keys  map[string]int
-	_     [40]byte // shards on cache lines of their own
+
+	accepted    time.Time            // when the last call ended that the API accepted,
+	keyAccepted map[string]time.Time // and those of keys
+	_           [40]byte             // shards on cache lines of their own
 }
+
+// maxAccepted bounds callShard.keyAccepted: what is forgotten is reported as soon as the instance knows of a streak.
+const maxAccepted = 256
 
 // callSlot holds a permit while it is in use. The epoch changes when the permit is returned,
 // so that a second report of it is recognised.
@@ -121,6 +127,44 @@ func (f *inFlight) remove(id uint64, at slotRef) bool {
 	}
 	s.freeSlot(at.slot - 1)
 	return true
+}
+
+// accept notes when a call of a permit ended that the API accepted, for the destination, unless it is confined, and for
+// its key.
+func (f *inFlight) accept(id uint64, key string, confined bool, at time.Time) {
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !confined {
+		s.accepted = at
+	}
+	if key == "" {
+		return
+	}
+	if len(s.keyAccepted) > maxAccepted {
+		clear(s.keyAccepted)
+	}
+	if s.keyAccepted == nil {
+		s.keyAccepted = map[string]time.Time{}
+	}
+	s.keyAccepted[key] = at
+}
+
+// accepted is when the last call ended that the API accepted, of the destination ("") or of a key; zero is unknown.
+func (f *inFlight) accepted(key string) (last time.Time) {
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		at := s.accepted
+		if key != "" {
+			at = s.keyAccepted[key]
+		}
+		s.mu.Unlock()
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
 }
 
 // has returns what a permit counts for the destination and for a key: 1 or 0.

@@ -312,7 +312,7 @@ func (q *question) draw(lines []line) {
 
 // redisTime is about the time of Redis.
 func (c *granter) redisTime() time.Time {
-	return c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
+	return time.UnixMicro(c.redis.at(c.clock.now()))
 }
 
 // asked is within for a permit that draws on named limits. On a Redis Cluster, where they have slots of their own, what
@@ -377,11 +377,12 @@ func (c *granter) drawOne(ctx context.Context, l line, more ...any) (r reply, er
 	p := c.place
 	p.keys = append([]string{p.namespace.limitReports(l.of.Name)}, l.keys(p.namespace)...)
 	for range 16 { // the windows may be of another time, as in within
+		asked := c.clock.now()
 		r, err = limitScript.run(ctx, c.rdb, p, c.caller(), append([]any{"limits", l.text(c.redisTime())}, more...)...)
 		if err != nil {
 			return r, unavailable("draw on limit", l.of.Name, err)
 		}
-		c.redisAhead.Store(time.UnixMicro(r.now).Sub(c.clock.now()).Microseconds())
+		c.redis.observe(r.now, asked, c.clock.now())
 		if r.result != resultBounds {
 			return r, nil
 		}

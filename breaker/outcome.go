@@ -28,6 +28,7 @@ type Outcome struct {
 	draws     []Draw // likewise
 	ongoing   bool
 	doubt     bool // the refusal may be the call's own
+	ended     time.Time
 }
 
 // outageKind is what a call counts for an outage: only calls of the same kind add up.

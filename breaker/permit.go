@@ -305,7 +305,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	o.confine(p)
+	o.end(p)
 	owner := o.owner(p.key)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o, p.inUse()) && !p.corrects(&o) {
@@ -325,13 +325,17 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 // inUse is the permit among those in flight.
 func (p Permit) inUse() inUse { return inUse{p.id, p.slotRef} }
 
-// confine makes the outcome of a confined permit one of its key alone.
-func (o *Outcome) confine(p Permit) {
+// end notes that the call has ended, and makes the outcome of a confined permit one of its key alone.
+func (o *Outcome) end(p Permit) {
 	if p.confined {
 		o.scope = ScopeKey
 	}
 	if o.scope == ScopeKey && p.key == "" {
 		*o = Outcome{cost: o.cost, draws: o.draws, ongoing: o.ongoing}
+	}
+	o.ended = p.c.clock.now()
+	if o.kind == success && p.c.outage(o) == noOutage {
+		p.c.inFlight.accept(p.id, p.key, o.scope == ScopeKey, o.ended)
 	}
 }
 
@@ -352,7 +356,7 @@ func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next 
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
-	o.confine(p)
+	o.end(p)
 	owner := o.owner(p.key)
 	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, confined: p.confined, until: c.clock.now().Add(c.options.ProbeTimeout)}
 	status, r, err := p.send(ctx, owner, o, own.id)
@@ -451,7 +455,8 @@ func (c *member) budgetIsLow(key string, o *Outcome) bool {
 // happened is the outcome as the rules take it, so much later.
 func (p Permit) happened(o *Outcome, late time.Duration) *happened {
 	c := p.c
-	h := &happened{inUse: p.inUse(), keep: o.ongoing && p.slot()}
+	h := &happened{inUse: p.inUse(), keep: o.ongoing && p.slot(), ended: o.ended}
+	h.accepted, h.keyAccepted = c.inFlight.accepted(""), c.inFlight.accepted(p.key)
 	h.Event = policy.Event{
 		Kind: policy.Kind(outcomeNames[o.kind]), Permit: token(p.id), Generation: int64(p.generation), //nolint:gosec // µs, as the scripts count it
 		Sent: p.at, Scope: string(o.scope), Threshold: int64(c.threshold()), Doubt: o.doubt,

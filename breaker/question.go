@@ -128,8 +128,10 @@ func (q *question) answer(ctx, command context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	received := c.clock.now()
+	c.redis.observe(r.now, started, received)
 	if !r.undecided() {
-		c.observeReply(q.key, &r, started, c.clock.now())
+		c.observeReply(q.key, &r, started, received)
 	}
 	return r, nil
 }

@@ -45,7 +45,8 @@ type record struct {
 	Credentials   string `json:"credentials"`
 	Missing       int    `json:"missing"`
 	Streak        int    `json:"streak"`
-	StreakID      uint64 `json:"streak_id"`
+	StreakSince   int64  `json:"streak_since"` // µs
+	StreakJobs    string `json:"streak_jobs"`
 	Outage        string `json:"outage"`
 	OutageID      uint64 `json:"outage_id"`
 	StreakOf      string `json:"streak_of"`

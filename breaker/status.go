@@ -3,6 +3,7 @@ package breaker
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -56,10 +57,12 @@ type Status struct {
 	SuggestedRate string `json:"suggested_rate" doc:"Set if the API spaces calls, and slow starts have shown how far apart: the rate to declare." example:"120/1m"`
 	// RecoversFromOutage is true in the slow start after an outage.
 	RecoversFromOutage bool `json:"-"`
-	// StreakID names the streak, and OutageID the last opening by one: they grow as Generation does.
-	StreakID, OutageID uint64    `json:"-"`
-	OpenedAt           time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
-	Probes             int       `json:"probes" doc:"The incident's probes that failed." example:"0"`
+	// StreakJobs are the jobs of the streak's calls, see [Status.InStreak].
+	StreakJobs string `json:"-"`
+	// OutageID names the last opening by a streak: it grows as Generation does.
+	OutageID uint64    `json:"-"`
+	OpenedAt time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
+	Probes   int       `json:"probes" doc:"The incident's probes that failed." example:"0"`
 	// Wasted includes the answers that led to the opening, and late ones.
 	Wasted     int       `json:"wasted" doc:"All calls that failed because of the incident: rate limited, refused credentials, or of an outage." example:"3"`
 	ProbeBy    string    `json:"probe_by" doc:"The instance that probes now." example:""`
@@ -131,13 +134,19 @@ func utc(t time.Time) *time.Time {
 	return &t
 }
 
+// InStreak reports whether a call of the job, see [Outcome.WithJob], is one of the Streak. It leaves the streak when the
+// API accepts a call that ended later.
+func (s *Status) InStreak(job string) bool {
+	return s.Streak > 0 && strings.Contains(","+s.StreakJobs, ","+NoAnswer().WithJob(job).jobToken()+"@")
+}
+
 // status returns the fields that do not depend on the time.
 func (r *record) status() Status {
 	s := Status{
 		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
 		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), UntilReset: r.untilReset(), Incident: r.Incident,
 		Cause: r.Cause, IncidentCause: r.IncidentCause, Reason: r.Reason, Permanent: r.Permanent != 0, Credentials: r.Credentials, NoCredentials: r.Missing != 0,
-		Streak: r.Streak, StreakOf: r.StreakOf, StreakLimit: r.StreakLimit, StreakID: r.StreakID, OutageID: r.OutageID,
+		Streak: r.Streak, StreakOf: r.StreakOf, StreakLimit: r.StreakLimit, StreakJobs: r.StreakJobs, OutageID: r.OutageID,
 		SuggestedRate: r.suggestedRate(), RecoversFromOutage: r.State == Closed && r.Ramp > 0 && r.Outage != "",
 		TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
 		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),

@@ -2,11 +2,14 @@ package breaker
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 // keyViews are the views of keys that are not plainly CLOSED; all others are.
@@ -107,6 +110,25 @@ func (c *mirror) put(key string, current, next *view) {
 		c.wake(taskJoins)
 	}
 	c.notifyKeys()
+	if s := &next.record; s.Streak > 0 && s.StreakSince != current.record.StreakSince {
+		if at := c.inFlight.accepted(key); !at.IsZero() && c.redis.at(at) > s.StreakSince {
+			c.spawn(func() { c.endStreak(key, at) })
+		}
+	}
+}
+
+// endStreak reports when the API accepted a call that was not reported: its breaker had no streak then, as far as was
+// known here.
+func (c *core) endStreak(key string, at time.Time) {
+	ctx, cancel := c.bounded(context.Background())
+	defer cancel()
+	h := &happened{Event: policy.Event{Kind: policy.Neutral}}
+	if key == "" {
+		h.accepted = at
+	} else {
+		h.keyAccepted = at
+	}
+	_, _ = c.apply(ctx, key, h) // without Redis the next success is reported
 }
 
 // replace puts next in the place of the destination's own view. c.mu is held.
@@ -156,7 +178,6 @@ func (c *mirror) observe(key string, o observation) {
 
 // observeReply applies the reply of a script about a name.
 func (c *mirror) observeReply(key string, r *reply, started, received time.Time) {
-	c.redisAhead.Store(r.now - received.UnixMicro())
 	see := func(key string, r *record, now int64) {
 		c.observe(key, observation{version: r.Revision, now: now, record: *r, started: started, received: received})
 	}

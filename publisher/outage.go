@@ -28,18 +28,17 @@ const defaultOutage = 100
 // the breaker. Its job must not fail then; if it is a part, it must not lose a retry either.
 type undecided struct {
 	job    *jobs.Job
-	counts []counted // of the breakers that the call counts for, the key's first
+	counts []counted // of the breakers that the call may count for, the key's first
 	until  time.Time
 	quiet  time.Duration // without a further call the streaks are over
 
 	cancelled <-chan struct{} // closed when the job is cancelled
 }
 
-// counted is a breaker and the streak that the call is in.
+// counted is a breaker and how many calls its streak has, if the job's is one of them.
 type counted struct {
 	*breaker.Breaker
-	id    uint64 // of the streak, 0 if there is none
-	calls int    // of the streak
+	calls int
 }
 
 // undecided returns the call if it may turn out to be a part of an outage, or shortly before one. If
@@ -65,8 +64,8 @@ func (d *decider) undecided(job *jobs.Job, key string, o *store.Outcome, event *
 			*o = d.afterOutage(s, &v, *o, event)
 			return nil
 		}
-		if v.Streak > 0 {
-			c.id, c.calls, inStreak = v.StreakID, v.Streak, true
+		if v.InStreak(job.ID) {
+			c.calls, inStreak = v.Streak, true
 			alone = alone && v.Streak == 1
 		}
 	}
@@ -109,11 +108,12 @@ func (d *decider) await(s *undecided, o store.Outcome, event *JobEvent) store.Ou
 			switch {
 			case outageHolds(&v), v.OutageID > event.generation: // it has closed again
 				return d.afterOutage(s, &v, o, event)
-			case c.id == 0 || v.StreakID != c.id: // another answer came
+			case !v.InStreak(s.job.ID): // the API has accepted a later call
 				continue
 			case v.Streak > c.calls:
-				c.calls, s.until = v.Streak, time.Now().Add(s.quiet)
+				s.until = time.Now().Add(s.quiet)
 			}
+			c.calls = v.Streak // fewer if it has accepted one after some of them
 			inStreak = true
 		}
 		// A limiter that answers 503 accepts a call between those that it refuses.

@@ -11,12 +11,12 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- The fields of the hash and of the record, in the order a person reads them; policy.State has what they mean.
 -- Instances are sent all but some. write is the id of the last swap, step counts swaps and leases.
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'streak_of', 'outage',
-  'credentials', 'windows', 'learner', 'probe_token', 'streak_jobs', 'outage_jobs', 'write' }
-local TEXTS_SHARED = #TEXTS - 4
+  'credentials', 'windows', 'learner', 'streak_jobs', 'probe_token', 'outage_jobs', 'write' }
+local TEXTS_SHARED = #TEXTS - 3
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
-  'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_id',
-  'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
+  'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_since',
+  'streak_over', 'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }
 -- Of a learned limit: instances need the first ones. Only stored once there is one.
 local LEARNED, LEARNED_SHARED = { 'learned_since', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
   'round_calm', 'refused_at', 'confirming', 'learned_gap', 'learned_length', 'learned_careful', 'learned_enough', 'learned_calm', 'probe_due',

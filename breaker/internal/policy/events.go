@@ -51,6 +51,11 @@ type Event struct {
 	Job         string
 	Enough      int64 // calls that are an outage
 
+	// When the call ended, and the last one of this instance that the API accepted, of the destination and of the key, µs;
+	// 0: now, and none.
+	Ended                 int64
+	Accepted, KeyAccepted int64
+
 	MeterEvent, KeyMeterEvent string // of Counted: as learn.lua has it
 
 	OfKey           bool // of Due: it is the key's breaker

@@ -22,7 +22,7 @@ func (b *breaker) ofAllKeys(child *breaker, e *Event) bool {
 		return b.ProbeToken == e.Permit
 	}
 	near := b.LearnedGap > 0 && float64(b.RoundUsed) >= .9*float64(b.LearnedLength)/float64(b.LearnedGap)
-	if child.State.State != Closed || !near && b.now < float64(b.GuessAfter) || e.Known || !b.inARow("429", child.id) {
+	if child.State.State != Closed || !near && b.now < float64(b.GuessAfter) || e.Known || !b.inARow("429", child.id, e) {
 		return false
 	}
 	if near && b.Streak >= 2 {

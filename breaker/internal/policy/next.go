@@ -29,6 +29,10 @@ import "math"
 
 // Next applies one event to a destination and its key at an instant of Redis's clock, µs.
 func (p Pair) Next(e Event, us int64, o Options) (Pair, []Effect) {
+	if e.Ended = min(e.Ended, us); e.Ended == 0 {
+		e.Ended = us
+	}
+	e.Accepted, e.KeyAccepted = min(e.Accepted, us), min(e.KeyAccepted, us)
 	t := &turn{o: o, us: us, now: float64(us) / 1000, capacity: p.Capacity, version: max(p.Version, p.Destination.Revision, p.Destination.Generation)}
 	parent := &breaker{State: p.Destination, turn: t, inFlight: p.InFlight, forget: &p.ForgetCalls, joined: &p.NewBudget}
 	var child *breaker

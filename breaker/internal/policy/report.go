@@ -49,6 +49,8 @@ func (r *report) apply() {
 // counts says that the report met a CLOSED breaker, which still is.
 func (b *breaker) counts() bool { return b.closed && b.State.State == Closed }
 
+// endStreaks ends what has been counted of calls that ended before this one, or before the instance's last call that the
+// API accepted.
 func (r *report) endStreaks() {
 	for _, b := range []*breaker{r.parent, r.child} {
 		if b == nil || !b.counts() || b.Streak == 0 || b == r.parent && r.Scope == "key" {
@@ -56,9 +58,10 @@ func (r *report) endStreaks() {
 		}
 		goesOn := r.Kind == Failed || r.Kind == Neutral || r.Kind == Limited && b.StreakOf == "429" && r.Scope != "global" ||
 			b.guesses() && b.ProbeToken != r.Permit // it began before the guess
-		if !goesOn {
-			b.clearStreak()
-			b.dirty = true
+		if at := r.acceptedBy(b); !goesOn {
+			b.endStreak(max(at, r.Ended))
+		} else if at > b.StreakOver && !b.guesses() {
+			b.endStreak(at)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (b *breaker) settle(lost *State) {
 // repair restores the length of every wait after the clock went back.
 func (b *breaker) repair() {
 	back := float64(b.UpdatedAt) - b.now
-	for _, at := range []*int64{&b.RoundStarted, &b.RoundAnchor, &b.RefusedAt} { // µs, also stored without UpdatedAt
+	for _, at := range []*int64{&b.RoundStarted, &b.RoundAnchor, &b.RefusedAt, &b.StreakSince, &b.StreakOver} { // µs, also stored without UpdatedAt
 		was := *at
 		if *at > 0 && back > 0 {
 			*at = max(1, int64(math.Ceil(float64(*at)-1000*back)))

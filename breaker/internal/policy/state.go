@@ -91,11 +91,12 @@ type Budget struct {
 // Row is calls in a row that count for an outage, or keys in a row that were refused.
 type Row struct {
 	Streak      int64  `json:"streak"`
-	StreakID    int64  `json:"streak_id"`
+	StreakSince int64  `json:"streak_since"` // when the first of them ended, µs
+	StreakOver  int64  `json:"streak_over"`  // calls that ended before that count no more: the API accepted one then; µs
 	StreakLimit int64  `json:"streak_limit"` // so many open
 	StreakOf    string `json:"streak_of"`    // "down", "401", "403"; "429" of keys
-	StreakJobs  string `json:"streak_jobs"`
-	Outage      string `json:"outage"` // what the last one consisted of
+	StreakJobs  string `json:"streak_jobs"`  // of each call "job@ended", or "key@ended", µs; with commas between
+	Outage      string `json:"outage"`       // what the last one consisted of
 	OutageID    int64  `json:"outage_id"`
 	OutageJobs  string `json:"outage_jobs"` // whose calls reopened in slow start
 }

@@ -94,7 +94,7 @@ func (b *breaker) clearBudget() {
 }
 
 func (b *breaker) clearStreak() {
-	b.Streak, b.StreakID, b.StreakLimit, b.StreakOf, b.StreakJobs = 0, 0, 0, "", ""
+	b.Streak, b.StreakSince, b.StreakLimit, b.StreakOf, b.StreakJobs = 0, 0, 0, "", ""
 }
 
 const tookPart = 50 // instances named in an incident
