@@ -127,7 +127,7 @@ func (s *situation) values() values {
 	v.set("reason", s.reasonPart())
 	v.set("waiting", v.one["backlog_too"])
 	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0 && s.kind() != down, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
-	if !s.Gone.IsZero() && s.kind() != down {
+	if kind := s.kind(); !s.Gone.IsZero() && (kind == limited || kind == byHand && timed) { // when the others end, nobody knows
 		gone := []any{"; the backlog will be gone by ", timeSpan(s.Gone)}
 		if s.Late > 0 {
 			gone = append(gone, "; "+count(s.Late, "job expires before it can run", "jobs expire before they can run"))

@@ -132,6 +132,9 @@ func ExampleAlerts_Test() {
 	// Slack: old pending job: ok
 	// Slack: jobs about to expire: ok
 	// Slack: jobs no longer about to expire: ok
+	// Slack: destination out of reach: ok
+	// Slack: destination without a worker: ok
+	// Slack: destination back: ok
 	// Slack: Redis unreachable: ok
 	// Slack: Redis back: ok
 	// Slack: destinations file wrong: ok

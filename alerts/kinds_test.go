@@ -1,12 +1,16 @@
 package alerts
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
@@ -166,4 +170,52 @@ func TestEvidenceIsOfTheIncident(t *testing.T) {
 	if !strings.Contains(got, "the second") || strings.Contains(got, "the first") || !strings.Contains(got, ": 1 × 429") {
 		t.Errorf("the second limit's message:\n%s", got)
 	}
+}
+
+// Destinations that no worker reaches, or serves, are told without Prometheus: once each, and once when it is over.
+func TestDestinationsWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "blog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.clock.set(time.Now())
+	began := b.now().Truncate(time.Second)
+	serve := func(after time.Duration, unreachable map[string]store.Unreachable, destinations ...string) {
+		t.Helper()
+		b.clock.set(began.Add(after))
+		if err := b.rdb.Del(t.Context(), b.workers[0].store.key("limit", "scan", "workers")).Err(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(store.Worker{SeenAt: b.now().UnixMilli(), Destinations: destinations, Unreachable: unreachable})
+		seen := map[string]any{}
+		for _, d := range destinations {
+			seen[d] = b.now().UnixMilli()
+		}
+		if err := errors.Join(err, b.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "w", text).Err(),
+			b.rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), seen).Err()); err != nil {
+			t.Fatal(err)
+		}
+		b.lookFor()
+	}
+	away := map[string]store.Unreachable{"shop": {Since: began.UnixMilli(), Problem: "dial tcp 127.0.0.1:1: connect: connection refused"}}
+	serve(0, nil, "shop", "blog")
+	if _, err := client.Enqueue(t.Context(), jobs.New("blog", "x", jobs.ID("post"))); err != nil {
+		t.Fatal(err)
+	}
+	serve(time.Minute, away, "shop", "blog")
+	same(t, "too soon", []string(nil), b.texts())
+	serve(3*time.Minute, away, "shop")
+	serve(4*time.Minute, away, "shop")
+	unreached := fmt.Sprintf("shop: no worker reaches it, since %s UTC: dial tcp 127.0.0.1:\u20601: connect: connection refused", began.UTC().Format(time.TimeOnly))
+	same(t, "out of reach", []string{unreached}, b.texts())
+	serve(5*time.Minute, nil, "shop")
+	serve(12*time.Minute, nil, "shop")
+	serve(13*time.Minute, nil, "shop")
+	want := []string{unreached, "shop: a worker reaches it again", "blog: no worker serves it; 1 job waits"}
+	same(t, "without a worker", want, b.texts())
+	serve(14*time.Minute, nil, "shop", "blog")
+	serve(15*time.Minute, nil, "shop", "blog")
+	same(t, "over", append(want, "blog: a worker serves it again"), b.texts())
 }

@@ -150,6 +150,12 @@ func shopTokenRefused() situation {
 	})
 }
 
+func shopWithoutToken() situation {
+	return changed(shopTokenRefused(), func(s *situation) {
+		s.NoToken, s.Answers, s.Reason = true, nil, "the token server answers 503"
+	})
+}
+
 func shopDown() situation {
 	return changed(shopLimited(), func(s *situation) {
 		s.Cause, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseOutage, 10, 10, 0
@@ -192,6 +198,7 @@ func examples() []example {
 	add("page-too-late", shopRecovered(), notice.Page)
 	add("page-tripped", changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), notice.Page)
 	add("token-refused", shopTokenRefused(), notice.Opened)
+	add("no-token", shopWithoutToken(), notice.Opened)
 	add("outage", shopDown(), notice.Opened)
 	add("keys-refused", keysRefused(), notice.Opened)
 	add("page-keys-refused", keysRefused(), notice.Page)
@@ -236,6 +243,10 @@ func examples() []example {
 	bad := single{Kind: fileBad, By: "worker-2:4711", Count: 3, Since: afterNoon(0), At: afterNoon(0), Problem: "d.yaml:3:5: destinations.shop.tmeout: is not a setting; did you mean timeout?"}
 	of("file-bad", bad, nil)
 	of("file-good", bad, func(s *single) { s.Kind, s.At, s.Problem = fileGood, afterNoon(3*time.Minute), "" })
+	of("unreached", single{Kind: unreached, Destination: "shop", Since: afterNoon(0), At: afterNoon(2 * time.Minute), Backlog: -1, Problem: "dial tcp: lookup api.example: no such host"}, nil)
+	of("unserved", single{Kind: unservedJobs, Destination: "shop", Since: afterNoon(0), At: afterNoon(10 * time.Minute), Backlog: 1204}, nil)
+	of("unserved-ever", single{Kind: unservedJobs, Destination: "shop", At: afterNoon(0), Backlog: 1}, nil)
+	of("served-again", single{Kind: flows, Destination: "shop", At: afterNoon(20 * time.Minute), Problem: "served"}, nil)
 	of("redis-lost", lost, nil)
 	of("redis-lost-password", lost, func(s *single) {
 		s.Problem = "it refuses to write: WRONGPASS invalid username-password pair or user is disabled."

@@ -70,7 +70,7 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	}
 	span := time.Duration(n) * time.Millisecond
 	list := []*notice.Notice{c.compose(notice.Opened, &s), composer{c.publicURL, span}.compose(notice.Page, &s), c.compose(notice.Reopened, &s), c.compose(notice.Recovered, &s)}
-	for _, kind := range []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, redisLost, redisBack, fileBad, fileGood} {
+	for _, kind := range []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, unreached, unservedJobs, flows, redisLost, redisBack, fileBad, fileGood} {
 		x := single{
 			Kind: kind, Destination: name, Key: key, Job: text, By: text, At: s.Now, Since: at, Count: n, Refusals: n, Failed: n, Problem: text,
 			Span: span, Backlog: n, State: s.State, Until: s.Until, Paused: flag(12), Seen: s.Ended,

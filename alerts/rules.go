@@ -40,6 +40,9 @@ const (
 	redisBack     = "redis_back"
 	fileBad       = "file_bad"
 	fileGood      = "file_good"
+	unreached     = "unreached"
+	unservedJobs  = "unserved"
+	flows         = "flows" // of both: jobs run again, or there are none
 )
 
 // The kinds of incidents.
@@ -282,6 +285,44 @@ $ what is missing afterwards, if anything: | tidegate doctor --dry-run`,
 
 # Inspect
 $ what is missing, if anything: | tidegate doctor --dry-run`,
+	},
+	unreached: {
+		test: "destination out of reach", metrics: "TidegateDestinationUnreachable",
+		class: "destination out of reach", icon: "⚠️", critical: true,
+		title: ": no worker reaches it", summary: ", since {since}: {problem}",
+		body: `
+> *Since: *{since}
+> *Problem: *{problem}
+
+*What happens now:* calls do not leave the workers, so the jobs wait and lose no retries. The workers try again by themselves. Check the URL, DNS, proxy and firewall. A second message says when this is over.
+
+# Inspect
+$ tidegate stats --destination {destination}
+$ tidegate doctor --dry-run
+$ which URL it is: | tidegate config check`,
+	},
+	unservedJobs: {
+		test: "destination without a worker", metrics: "TidegateDestinationUnserved",
+		class: "destination without a worker", icon: "⚠️",
+		title: ": no worker serves it", summary: "{backlog_tail}",
+		body: `
+= Jobs waiting | {backlog}
+= Served until | {since}
+
+*What happens now:* the jobs wait, and expire if their time comes. Was {destination} renamed, or left out of the workers' settings? A second message says when this is over.
+
+# Inspect and act
+$ which destinations workers serve: | tidegate stats
+$ start one that serves it: | tidegate worker
+$ give its jobs up: | tidegate cancel --destination {destination}`,
+	},
+	flows: {
+		test: "destination back", metrics: "TidegateDestinationUnserved",
+		class: "destination without a worker", icon: iconGood,
+		title: ": {news}",
+		body: `
+# Inspect
+$ tidegate stats --destination {destination}`,
 	},
 	fileBad: {
 		test: "destinations file wrong", metrics: "TidegateDestinationsFileWrong",

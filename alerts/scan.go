@@ -89,7 +89,7 @@ func (a *Alerts) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{a.scan(ctx, now), a.lookAtFile(ctx, now)}
+	errs := []error{a.scan(ctx, now), a.lookAtWorkers(ctx, now)}
 	also := map[string][]string{} // whose jobs a destination publishes too
 	if a.o.FailedBurst > 0 {
 		workers, err := a.client.Workers(ctx)
@@ -132,10 +132,15 @@ func (a *Alerts) look(ctx context.Context, kind string, find func(context.Contex
 	return nil
 }
 
-// lookAtFile notifies once when workers cannot take up the destinations file, and once when all of them can.
-// One of the workers looks.
-func (a *Alerts) lookAtFile(ctx context.Context, now time.Time) error {
-	mine, err := a.store.once(ctx, checkEvery-time.Second, "scan", fileBad)
+const (
+	unreachedFor = 2 * time.Minute
+	unservedFor  = 10 * time.Minute
+)
+
+// lookAtWorkers notifies once when workers cannot take up the destinations file, when none reaches a destination, or
+// when jobs wait for one that none serves; and once when that is over. One of the workers looks.
+func (a *Alerts) lookAtWorkers(ctx context.Context, now time.Time) error {
+	mine, err := a.store.once(ctx, checkEvery-time.Second, "scan", "workers")
 	if err != nil || !mine {
 		return err
 	}
@@ -143,24 +148,61 @@ func (a *Alerts) lookAtFile(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	key, follow, s := a.store.key(fileBad), false, single{Kind: fileBad, At: now, Since: now}
+	unserved, err := a.client.Unserved(ctx)
+	if err != nil {
+		return err
+	}
+	known, err := a.client.Destinations(ctx)
+	if err != nil {
+		return err
+	}
+	follow, file := false, single{Kind: fileBad, At: now, Since: now}
 	for _, w := range workers {
 		follow = follow || w.ConfigVersion != ""
 		if w.ConfigProblem == "" {
 			continue
 		}
-		if s.Count++; s.Count == 1 {
-			s.By, s.Problem = w.Name, w.ConfigProblem
+		if file.Count++; file.Count == 1 {
+			file.By, file.Problem = w.Name, w.ConfigProblem
 		}
 	}
-	if s.Count == 0 && !follow {
-		return nil // no worker says what the file is
+	var errs []error
+	if follow || file.Count > 0 { // else no worker says what the file is
+		errs = append(errs, a.turned(ctx, file, file.Count > 0, fileGood, now))
 	}
-	return a.store.turn(ctx, key, s.Count > 0, now, 0, func(since time.Time) error {
-		if s.Count == 0 {
-			s.Kind, s.Since, s.Opened = fileGood, since, a.singleID(fileBad, since)
+	waits := map[string]store.Unserved{}
+	for _, u := range unserved {
+		if waits[u.Destination] = u; !slices.ContainsFunc(known, func(d jobs.Destination) bool { return d.Name == u.Destination }) {
+			known = append(known, jobs.Destination{Name: u.Destination})
 		}
-		s.ID = a.singleID(s.Kind, now)
+	}
+	for _, d := range known {
+		s := single{Kind: unreached, Destination: d.Name, At: now, Backlog: -1, Problem: "reached"}
+		u, on := workers.Unreached(d.Name)
+		if on {
+			s.Since, s.Problem = u.Since, u.Problem
+		} else if !workers.Serve(d.Name) {
+			s.Problem = "left"
+		}
+		errs = append(errs, a.turned(ctx, s, on && now.Sub(u.Since) >= unreachedFor, flows, now))
+		w, on := waits[d.Name]
+		s = single{Kind: unservedJobs, Destination: d.Name, At: now, Since: w.SeenAt, Backlog: w.Backlog, Problem: "empty"}
+		if workers.Serve(d.Name) {
+			s.Problem = "served"
+		}
+		errs = append(errs, a.turned(ctx, s, on && now.Sub(w.SeenAt) >= unservedFor, flows, now))
+	}
+	return errors.Join(errs...)
+}
+
+// turned notifies by s when its condition begins, and by the kind over when it ends.
+func (a *Alerts) turned(ctx context.Context, s single, on bool, over string, now time.Time) error {
+	name := strings.TrimPrefix(s.Destination+"."+s.Kind, ".")
+	return a.store.turn(ctx, a.store.key(strings.TrimSuffix(s.Kind+":"+s.Destination, ":")), on, now, 0, func(since time.Time) error {
+		s.ID = a.singleID(name, now)
+		if !on {
+			s.Kind, s.Since, s.Opened, s.ID = over, since, a.singleID(name, since), a.singleID(name+"-over", now)
+		}
 		a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
 		return nil
 	})

@@ -119,7 +119,7 @@ func (a *Alerts) samples(pager bool) []sample {
 	case a.o.OpenTooLong <= 0:
 		list = slices.Delete(list, 1, 2)
 	}
-	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, redisLost, redisBack, fileBad, fileGood}
+	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, unreached, unservedJobs, flows, redisLost, redisBack, fileBad, fileGood}
 	if pager {
 		kinds = nil
 	}

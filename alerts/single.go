@@ -43,6 +43,11 @@ type single struct {
 	Seen   time.Time     `json:"seen,omitzero"`
 }
 
+// newsTexts words why [flows] is sent, by its Problem.
+var newsTexts = map[string]string{
+	"reached": "a worker reaches it again", "served": "a worker serves it again", "left": "no worker serves it any more", "empty": "no job waits for it any more",
+}
+
 // workerSilence is how long a worker may send no heartbeat before it counts as
 // gone, as for the command line. Workers send one every ten seconds.
 const workerSilence = 30 * time.Second
@@ -53,6 +58,7 @@ func (s *single) compose(c composer) *notice.Notice {
 	v.set("destination", codeSpan(s.Destination))
 	v.setIf(s.Job != "", "job", codeSpan(s.Job))
 	v.setIf(s.Problem != "" || s.Kind == failedBurst || r.critical, "problem", quote(s.Problem, maxReason))
+	v.set("news", newsTexts[s.Problem])
 	v.set("by", quote(s.By, maxBy))
 	v.set("of_key")
 	v.setIf(s.Key != "", "of_key", " of key ", codeSpan(s.Key))
@@ -93,9 +99,9 @@ func (s *single) compose(c composer) *notice.Notice {
 	n.Summary = join(n.Summary, v.line(r.summary))
 	n.Body = v.body(r.body, "{act}", act)
 	switch s.Kind {
-	case redisBack, fileGood, expiringOver:
+	case redisBack, fileGood, expiringOver, flows:
 		n.Kind, n.Attention = notice.Resolved, true
-	case oldestPending, refusedAlone, expiring:
+	case oldestPending, refusedAlone, expiring, unreached, unservedJobs:
 		n.Link = c.breakerPage(s.Destination)
 	}
 	return n
