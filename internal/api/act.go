@@ -31,7 +31,7 @@ func (a *api) actOperations() {
 			return ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}, r.Err
 		})
 		register[Acted](a, operation{
-			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout, confined: true,
+			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout, missing: true, confined: true,
 			summary:     act.Verb + " the jobs of a filter",
 			description: act.Effect + " The filter names at least one of them. With dry_run nothing is done, and matched says how many jobs it would be about.",
 		}, func(ctx context.Context, in *actWhereInput) (any, error) { return a.actWhere(ctx, act, in.Body) })

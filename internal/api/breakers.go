@@ -98,7 +98,7 @@ type unsetInput struct {
 // breakerOperations are the operations on breakers and limits.
 func (a *api) breakerOperations() {
 	register[ops.Page[Breaker]](a, operation{
-		method: http.MethodGet, path: "/v1/breakers", id: "list-breakers", tag: tagBreakers, scope: access.ScopeRead, where: "query", confined: true,
+		method: http.MethodGet, path: "/v1/breakers", id: "list-breakers", tag: tagBreakers, scope: access.ScopeRead, missing: true, where: "query", confined: true,
 		summary:     "List breakers",
 		description: "Those of all known destinations, in pages: destinations first, each with its keys that are limited, then keys that met a limit and can be called. One that changes while pages are read may be missed or repeated.",
 	}, pageOf(a.ops.Breakers))
@@ -135,7 +135,7 @@ func (a *api) breakerOperations() {
 	})
 
 	register[ops.Page[Limits]](a, operation{
-		method: http.MethodGet, path: "/v1/limits", id: "list-limits", tag: tagBreakers, scope: access.ScopeRead, where: "query", confined: true,
+		method: http.MethodGet, path: "/v1/limits", id: "list-limits", tag: tagBreakers, scope: access.ScopeRead, missing: true, where: "query", confined: true,
 		summary:     "List limits",
 		description: "Those of all known destinations, and of the keys that have announced or learned ones. A page may have fewer items than asked for, and a next one all the same.",
 	}, pageOf(a.ops.ListLimits))

@@ -95,7 +95,7 @@ func (a *api) destinationOperations() {
 		out, err := a.ops.TopErrors(ctx, in.Destination, in.Since)
 		return out, notFoundIfUnknown(ctx, err)
 	})
-	register[jobs.Forecast](a, operation{
+	register[Forecast](a, operation{
 		method: http.MethodGet, path: "/v1/destinations/{destination}/forecast", id: "get-forecast", tag: tagDestinations, scope: access.ScopeRead, missing: true, confined: true, where: "path",
 		summary:     "Get a forecast",
 		description: "When the backlog of a destination is empty if no job is enqueued, what holds its jobs, and what expires before it can start. It takes the same time whatever the number of jobs, and is a second old at most.",
@@ -129,7 +129,7 @@ func (a *api) destinationOperations() {
 		return page, err
 	})
 	register[ops.List[Stats]](a, operation{
-		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, confined: true, where: "query",
+		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, missing: true, confined: true, where: "query",
 		summary:     "Get figures",
 		description: "Of each destination: its jobs by status, its backlog, how long the oldest waits, and its breaker. It takes the same time whatever the number of jobs.",
 	}, func(ctx context.Context, in *destinationFilter) (any, error) {

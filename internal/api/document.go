@@ -227,7 +227,7 @@ func (a *api) enqueueOperations() {
 func (a *api) eventOperations() {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	a.addByHand(operation{
-		method: http.MethodGet, path: "/v1/events", id: "stream-events", tag: tagEvents, scope: access.ScopeRead,
+		method: http.MethodGet, path: "/v1/events", id: "stream-events", tag: tagEvents, scope: access.ScopeRead, missing: true,
 		summary: "Stream events",
 		description: "Server-sent events of jobs that end, breakers that change, and destinations that are paused or resumed. Each has its type in `event`, an `id`, and JSON in `data`: of a job id, destination, key, batch, status, at, attempt, reschedule_count, response_status and last_error; of a breaker as in its history.\n\n" +
 			"A comment comes every 15 s while nothing happens. Who comes back with Last-Event-ID, as browsers do by themselves, hears what was missed; an event may be heard twice, with the same id. " +

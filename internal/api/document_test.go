@@ -184,6 +184,28 @@ func TestSchemasAreThoseOfTheValues(t *testing.T) {
 	}
 }
 
+// A field that may be null is described so.
+func TestFieldsThatMayBeNull(t *testing.T) {
+	t.Parallel()
+	known := build(Options{}).huma.OpenAPI().Components.Schemas
+	for name, schema := range known.Map() {
+		kind := known.TypeFromRef("#/components/schemas/" + name)
+		if kind == nil || kind.Kind() != reflect.Struct {
+			continue
+		}
+		for _, f := range reflect.VisibleFields(kind) {
+			field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			property := schema.Properties[field]
+			if property == nil || strings.HasPrefix(options, "omit") || f.Type.Kind() != reflect.Pointer {
+				continue
+			}
+			if property.Ref != "" || property.OneOf == nil && !property.Nullable {
+				t.Errorf("%s.%s is a %s, which may be null; openapi.json says that it never is", name, field, f.Type)
+			}
+		}
+	}
+}
+
 // The page shows the whole document, runs no script and asks nobody else.
 func TestDocsPage(t *testing.T) {
 	t.Parallel()

@@ -209,6 +209,13 @@ type Breaker struct {
 	Alone orNull[RefusedAlone] `json:"refused_alone" required:"false" doc:"Of one destination that was asked for: jobs that its API refused while it accepted others, in this hour and the one before; null: none. Absent from lists and from answers to actions."`
 }
 
+// Forecast describes jobs.Forecast.
+type Forecast struct {
+	jobs.Forecast
+
+	Key orNull[jobs.KeyForecast] `json:"key" doc:"About the jobs of the key that was asked for; null: none was."`
+}
+
 // Status is breaker.Status, which marshals itself.
 type Status breaker.Status
 

@@ -252,15 +252,19 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	before := state()
 
 	var document struct {
-		Paths map[string]map[string]struct{ OperationID string }
+		Paths map[string]map[string]struct {
+			OperationID string
+			Responses   map[int]any
+		}
 	}
 	if err := json.Unmarshal([]byte(h.ok("root", "GET", "/openapi.json", "")), &document); err != nil {
 		t.Fatal(err)
 	}
-	table, operations := attacks(), 0
+	table, operations, described := attacks(), 0, map[string]map[int]any{}
 	for path, methods := range document.Paths {
 		for method, op := range methods {
 			operations++
+			described[op.OperationID] = op.Responses
 			if len(table[op.OperationID]) == 0 {
 				t.Errorf("%s %s (%s): decide what a token that is bound to a tenant gets, and attack it here", method, path, op.OperationID)
 			}
@@ -293,6 +297,9 @@ func TestTenantsDoNotMeet(t *testing.T) {
 			status, text := send(foreign)
 			if status != a.status || others.MatchString(text) {
 				t.Errorf("%s: %+v: %d %s", op, a, status, text)
+			}
+			if _, ok := described[op][status]; !ok {
+				t.Errorf("%s: %+v: openapi.json does not say that the answer can be %d", op, a, status)
 			}
 			if a.foreign == "" {
 				continue
