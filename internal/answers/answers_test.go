@@ -233,6 +233,9 @@ func TestParseErrors(t *testing.T) {
 		{"a reason", "- {when: 'true', then: fail, reason: 'a {{ b }}'}", "rule 1, reason: column 6: unknown name b"},
 		{"too large", strings.Repeat(" ", 2<<20), "is larger than 1 MiB"},
 		{"too many", strings.Repeat("- {when: 'true', then: ok}\n", 201), "holds 201 rules, at most 200"},
+		{"too deep", "- when: " + strings.Repeat("[", 500) + strings.Repeat("]", 500), "line 1: is nested more than 100 deep"},
+		{"too many values", "[" + strings.Repeat("a,", 500_000) + "]", "line 1: holds more than 100000 lines and values"},
+		{"too many fields", "- {" + strings.Repeat("a: b,", 50_000) + "}", "; and 49989 more"},
 		{"a bomb", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n", "is not a list of rules"},
 	} {
 		_, err := answers.Parse([]byte(row.text))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/expression"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -111,6 +112,9 @@ func read(content []byte) (specs []Spec, budgets []BudgetSpec, err error) {
 	if len(content) > maxFile {
 		return wrong(fmt.Sprintf("is larger than %d MiB", maxFile>>20))
 	}
+	if err := text.CheckYAML(content); err != nil {
+		return wrong(err.Error())
+	}
 	var root yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	if err := dec.Decode(&root); errors.Is(err, io.EOF) {
@@ -127,7 +131,7 @@ func read(content []byte) (specs []Spec, budgets []BudgetSpec, err error) {
 		for i := 0; i+1 < len(top.Content); i += 2 {
 			name := top.Content[i]
 			if lists[name.Value] != nil || name.Value != "rules" && name.Value != "budgets" {
-				return wrong(fmt.Sprintf("line %d: %q is not a list of rules or budgets, or is given twice", name.Line, name.Value))
+				return wrong(fmt.Sprintf("line %d: %s is not a list of rules or budgets, or is given twice", name.Line, text.Quote(name.Value, 60)))
 			}
 			lists[name.Value] = top.Content[i+1]
 		}
@@ -186,7 +190,7 @@ func readFields(what string, n int, item *yaml.Node, fields map[string]*string, 
 		place := fmt.Sprintf("line %d: %s %d", name.Line, what, n)
 		switch into, known := fields[name.Value]; {
 		case !known:
-			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s: %q is not a field of a %s", place, name.Value, what), Fix: use})
+			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s: %s is not a field of a %s", place, text.Quote(name.Value, 60), what), Fix: use})
 		case into == nil:
 			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s, %s: is given twice", place, name.Value), Fix: "keep one"})
 		case value.Kind != yaml.ScalarNode:

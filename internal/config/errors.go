@@ -24,14 +24,21 @@ type Error struct {
 
 // Error returns one line: VARIABLE: what is wrong; what to do.
 func (e *Error) Error() string {
-	if e.Fix == "" {
-		return e.Variable + ": " + e.Problem
+	line := e.Problem
+	if e.Variable != "" {
+		line = e.Variable + ": " + line
 	}
-	return e.Variable + ": " + e.Problem + "; " + e.Fix
+	if e.Fix != "" {
+		line += "; " + e.Fix
+	}
+	return line
 }
 
-// Errors is everything that is wrong with a configuration, sorted by variable.
-// Each element is an [*Error].
+// mostErrors is how many errors are listed.
+const mostErrors = 20
+
+// Errors is what is wrong with a configuration, sorted by variable: the first 20 problems, and one without a variable
+// that says how many more there are. Each element is an [*Error].
 type Errors []error
 
 // Error returns one line per error.
@@ -107,6 +114,9 @@ func (f *findings) result() ([]Warning, error) {
 		return f.warnings, nil
 	}
 	slices.SortStableFunc(f.errors, func(a, b *Error) int { return compareNames(a.Variable, b.Variable) })
+	if more := len(f.errors) - mostErrors; more > 0 {
+		f.errors = append(f.errors[:mostErrors], &Error{Problem: fmt.Sprintf("and %d more problems", more), Fix: "correct these first"})
+	}
 	errs := make(Errors, len(f.errors))
 	for i, e := range f.errors {
 		errs[i] = e
@@ -115,9 +125,10 @@ func (f *findings) result() ([]Warning, error) {
 }
 
 // compareNames orders by name, with numbers in them by value: DESTINATION_2_
-// comes before DESTINATION_10_.
+// comes before DESTINATION_10_, and line 2 of a file before line 10.
 func compareNames(a, b string) int {
-	as, bs := strings.Split(a, "_"), strings.Split(b, "_")
+	between := func(r rune) bool { return r == '_' || r == ':' }
+	as, bs := strings.FieldsFunc(a, between), strings.FieldsFunc(b, between)
 	for i := range min(len(as), len(bs)) {
 		an, aerr := strconv.Atoi(as[i])
 		bn, berr := strconv.Atoi(bs[i])

@@ -71,8 +71,10 @@ func (l *loader) readFile(without *regexp.Regexp) {
 
 func (f *destinationsFile) read(content []byte) {
 	var root yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(content))
-	err := dec.Decode(&root)
+	dec, err := yaml.NewDecoder(bytes.NewReader(content)), text.CheckYAML(content)
+	if err == nil {
+		err = dec.Decode(&root)
+	}
 	if err == nil {
 		if err = dec.Decode(&yaml.Node{}); err == nil {
 			err = errors.New("holds more than one YAML document")
@@ -311,7 +313,9 @@ func (f *destinationsFile) mapping(node *yaml.Node, path string) func(yield func
 
 func (f *destinationsFile) unknown(key *yaml.Node, path string, known []string) {
 	fix := "see docs/configuration.md for all names"
-	if near := Nearest(key.Value, known, max(2, len(key.Value)/3)); near != "" {
+	if key.Value == "<<" {
+		fix = "merge keys are not read; write what destinations share under defaults"
+	} else if near := Nearest(key.Value, known, max(2, len(key.Value)/3)); near != "" {
 		fix = "did you mean " + near + "?"
 	}
 	f.fail(place{path, key.Line, key.Column}, fix, "is not a setting")
@@ -323,7 +327,7 @@ func (f *destinationsFile) fail(at place, fix, problem string, args ...any) {
 
 // at writes a place as compilers do.
 func (f *destinationsFile) at(p place) string {
-	return fmt.Sprintf("%s:%d:%d: %s", f.name, p.line, p.column, p.path)
+	return fmt.Sprintf("%s:%d:%d: %s", f.name, p.line, p.column, text.Cut(p.path, 300))
 }
 
 // shown is how a variable is named to users: as itself, or as the setting of the file.

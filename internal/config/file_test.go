@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // withFile loads variables and a destinations file.
@@ -194,6 +196,42 @@ func TestManyDestinationsInFile(t *testing.T) {
 	_, _, err = withFile(t, content)
 	if want := fmt.Sprintf("d.yaml:%d:3: destinations.d-%d: is one more than %d, which is the most; split the destinations between workers", maxDestinations+2, maxDestinations, maxDestinations); err == nil || err.Error() != want {
 		t.Errorf("got %.300v\nwant %s", err, want)
+	}
+}
+
+// A file that would take seconds to decode is refused before, and says why; a long list of mistakes has an end.
+func TestHostileFile(t *testing.T) {
+	t.Parallel()
+	repeat := strings.Repeat
+	const wide, deep = "holds more than 100000 lines and values, which is the most", "is nested more than 100 deep"
+	for name, row := range map[string]struct{ content, want string }{
+		"deep lists":     {"destinations: " + repeat("[", 9000) + repeat("]", 9000), "d.yaml: line 1: " + deep},
+		"deep objects":   {"\ndestinations: {a: {limits: " + repeat("{a: ", 9000) + repeat("}", 9002), "d.yaml: line 2: " + deep},
+		"many deep ones": {"destinations: [" + repeat(repeat("[", 90)+repeat("]", 90)+",", 20_000) + "]", wide},
+		"many values":    {"destinations: {" + repeat("a,", 1_000_000) + "}", wide},
+		"many lines":     {"destinations: {}\n" + repeat("#\n", 1_000_000), "d.yaml: line 100000: " + wide},
+		"many in one":    {"destinations:\n  " + repeat("- ", 1_000_000), wide},
+	} {
+		if _, _, err := withFile(t, row.content); err == nil || !strings.Contains(err.Error(), row.want) || len(err.Error()) > 300 {
+			t.Errorf("%s: %.300v\nwant %s", name, err, row.want)
+		}
+	}
+	common := "defaults: &d {rate: 1/1s}\ndestinations:\n"
+	for i := range 100 {
+		common += fmt.Sprintf("  d%d:\n    url: https://api.example.com/\n    <<: *d\n", i)
+	}
+	_, _, err := withFile(t, common)
+	lines := strings.Split(fmt.Sprint(err), "\n")
+	const first, last = "d.yaml:5:5: destinations.d0.<<: is not a setting; merge keys are not read; write what destinations share under defaults", "and 80 more problems; correct these first"
+	if len(lines) != 21 || lines[0] != first || !strings.HasPrefix(lines[1], "d.yaml:8:5:") || lines[20] != last {
+		t.Errorf("%d lines: %.400v … %s", len(lines), err, lines[len(lines)-1])
+	}
+	if _, _, err := withFile(t, "destinations: {a: {url: https://api.example.com/, ? "+repeat("x", 100_000)+" : 1}}"); err == nil || len(err.Error()) > 500 {
+		t.Errorf("a long name: %.500v", err)
+	}
+	// What large but honest files hold is none of that.
+	if err := text.CheckYAML([]byte(repeat("  shop:\n    when: body matches \"[{\" && a == [1, 2] # - {[\n    limits: [{name: a}, b]\n", 5_000))); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -75,6 +76,40 @@ func regular(path string, info fs.FileInfo) error {
 		problem = "is a socket, not a file"
 	}
 	return &fs.PathError{Op: "read", Path: path, Err: errors.New(problem)}
+}
+
+// Bounds of a YAML file: far more than the settings of 1,000 destinations, and decoded in a moment.
+const (
+	mostYAMLValues = 100_000
+	mostYAMLDepth  = 100
+)
+
+// CheckYAML returns an error if a YAML or JSON file holds so much that decoding it would take seconds, as 4 MiB of
+// brackets do. It counts lines, commas and brackets; the brackets of a line, which an expression may leave open, also by
+// their depth.
+func CheckYAML(content []byte) error {
+	values, depth, before := 0, 0, byte('\n')
+	for i, b := range content {
+		switch {
+		case b == '\n', b == '\r':
+			values, depth = values+1, 0
+		case b == '[', b == '{':
+			values, depth = values+1, depth+1
+		case b == ']', b == '}':
+			depth = max(0, depth-1)
+		case b == ',', (b == ' ' || b == '\t') && (before == '-' || before == '?'): // a "- " begins a list
+			values++
+		}
+		before = b
+		line := func() int { return 1 + bytes.Count(content[:i], []byte("\n")) }
+		switch {
+		case depth > mostYAMLDepth:
+			return fmt.Errorf("line %d: is nested more than %d deep", line(), mostYAMLDepth)
+		case values > mostYAMLValues:
+			return fmt.Errorf("line %d: holds more than %d lines and values, which is the most", line(), mostYAMLValues)
+		}
+	}
+	return nil
 }
 
 // WithoutPath returns a file's error without the path, for callers that name it.

@@ -40,11 +40,15 @@ type Problem struct {
 // Errors are all that is wrong with a file; the error of Read and Parse.
 type Errors []Problem
 
-// Error returns the problems on one line.
+// Error returns the first problems on one line, and how many more there are.
 func (p Errors) Error() string {
-	texts := make([]string, len(p))
-	for i, problem := range p {
-		texts[i] = problem.What
+	const most = maxProblems + 1 // the last one of a Reader says how many there are
+	texts := []string{}
+	for _, problem := range p[:min(len(p), most)] {
+		texts = append(texts, problem.What)
+	}
+	if more := len(p) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }
