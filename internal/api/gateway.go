@@ -190,6 +190,11 @@ func (a *api) gatewayJob(w http.ResponseWriter, r *http.Request) (spec *jobs.Spe
 	id, _ := access.From(r.Context())
 	spec = &jobs.Spec{Destination: destination, Gateway: true, Payload: json.RawMessage("null")}
 	spec.Request = jobs.Request{Method: r.Method, Path: path, Query: r.URL.RawQuery, Headers: passedHeaders(r.Header)}
+	for name := range r.Header {
+		if problem := httpjob.MethodHeader(name); problem != "" { // left out, a PATCH would be a POST
+			return nil, leave, newProblem(http.StatusBadRequest, "the header %s %s", name, problem)
+		}
+	}
 	if p := gatewayOptions(r.Header, spec); p != nil {
 		return nil, leave, p
 	}

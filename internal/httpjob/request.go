@@ -197,6 +197,7 @@ func decodedProblem(path string) string {
 const (
 	headerOfOurs   = "is set by Tidegate or by the connection and cannot be set by a job"
 	headerOfTrust  = "changes the caller, the address or the method for servers that trust it, and cannot be set by a job"
+	headerOfMethod = "asks the API for another method than that of the call, and cannot be set by a job; call with that method itself"
 	headerSpelling = "has an underscore, which some servers read as a hyphen; write a hyphen"
 )
 
@@ -213,7 +214,7 @@ var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`cookie2?|forwarded|x-forward|via|proxy|cdn-loop|front-end-https|xroxy-.*|x-bluecoat-via|x-nginx-proxy|x-trusted-proxy|x-varnish`,
 	`http-(?:x-|proxy|forwarded|remote-).*|x-http-(?:x-|forwarded|remote-).*`,
 	`(?:x-)?(?:forward(?:ed|er)?-|remote-|ssl-|proxy-|auth-request-|authenticated-|webauth-|original-|rewrite-|override-).*|x-forwarded.*`,
-	`(?:x-)?(?:http-)?(?:method|host|path|url)-override|x-http-method|(?:x-|http-|x-http-)(?:host|scheme|https|ssl|proto|url|destinationurl)|https`,
+	`(?:x-)?(?:http-)?(?:host|path|url)-override|(?:x-|http-|x-http-)(?:host|scheme|https|ssl|proto|url|destinationurl)|https`,
 	`(?:x-)?(?:host|server)-?name|x-(?:backend|gateway|server|trusted)-host|host|disguised-host|was-default-hostname|(?:x-|rack-)url-(?:scheme|proto)|(?:x-)?(?:base-url|request-ur[il])`,
 	// Addresses of the caller, except headers that APIs ask for, such as PSU-IP-Address.
 	`(?:.+-)?(?:(?:true)?client|real|connecting|connection|origin|originating|remote|true|src|source|peer|socket|cluster|proxy-?user|trusted|from|backend)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-orig-.*|x-ip|x-custom-ip-authorization`,
@@ -231,6 +232,18 @@ var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`x-accel-.*|x-sendfile.*|x-middleware-.*|x-invoke-.*|x-next-.*|x-now-.*|x-matched-path|x-prerender-revalidate|x-waws-.*|x-site-deployment-id`,
 }, "|") + `)$`)
 
+// methodHeader matches the headers by which frameworks take another method than that of the request, in lower case.
+// A call with one would not be what its job says: what may be retried, and what rules and people see, is its method.
+var methodHeader = regexp.MustCompile(`^(?:(?:x-)?(?:http-)?(?:method|verb)-override|(?:x-|http-|x-http-|x-request-)(?:method|verb))$`)
+
+// MethodHeader returns what is wrong with a header that asks for another method, "" for other headers.
+func MethodHeader(name string) string {
+	if methodHeader.MatchString(text.HeaderName(name)) {
+		return headerOfMethod
+	}
+	return ""
+}
+
 // DeniedHeader reports whether a job must not set a header.
 func DeniedHeader(name string) bool { return deniedHeader(name) != "" }
 
@@ -242,6 +255,8 @@ func deniedHeader(name string) string {
 		return headerSpelling
 	case slices.Contains(deniedHeaders, plain):
 		return headerOfOurs
+	case methodHeader.MatchString(plain):
+		return headerOfMethod
 	case trustedHeader.MatchString(plain):
 		return headerOfTrust
 	}

@@ -192,6 +192,7 @@ func TestDeniedHeaders(t *testing.T) {
 		"Cookie":          "Cookie changes the caller, the address or the method for servers that trust it, and cannot be set by a job",
 		"X-Forwarded-For": "X-Forwarded-For changes the caller, the address or the method for servers that trust it, and cannot be set by a job",
 		"X_Forwarded-For": "X_Forwarded-For has an underscore, which some servers read as a hyphen; write a hyphen",
+		"X-Method":        "X-Method asks the API for another method than that of the call, and cannot be set by a job; call with that method itself",
 		"X_Own":           "X_Own has an underscore, which some servers read as a hyphen; write a hyphen",
 	} {
 		err := jobs.New("d", nil, jobs.Header(name, "x")).Validate(jobs.Limits{}, httpjob.Check)
@@ -217,7 +218,7 @@ func TestHeadersThatServersTrust(t *testing.T) {
 		X-Goog-Authenticated-User-Email X-MS-CLIENT-PRINCIPAL X-MS-CLIENT-PRINCIPAL-NAME X-MS-TOKEN-AAD-ID-TOKEN X-Auth-Request-User X-Auth-Request-Email
 		X-Authenticated-User X-Authenticated-UserId Ssl-Client-Cert SSL_CLIENT_VERIFY X-SSL-Client-DN X-Ssl-Cipher X-Client-Cert Client-Cert
 		Client-Cert-Chain X-Client-Verify X-Forwarded-Client-Cert X-Amzn-Oidc-Identity X-Amzn-Mtls-Clientcert X-HTTP-Method-Override X-Method-Override
-		X-HTTP-Method X.Http.Method.Override X-WEBAUTH-USER X-Consumer-Username X-Credential-Identifier X-Userinfo X-Authentik-Username
+		X-HTTP-Method X-Method HTTP-Method X-Verb X-HTTP-Verb-Override X-Request-Method Method-Override X.Http.Method.Override X-WEBAUTH-USER X-Consumer-Username X-Credential-Identifier X-Userinfo X-Authentik-Username
 		X-Pomerium-Claim-Email Tailscale-User-Login Fastly-Client-IP Fly-Client-IP Incap-Client-IP X-Sucuri-ClientIP X-Nf-Client-Connection-Ip
 		X-Vercel-Forwarded-For X-Azure-ClientIP X-Azure-SocketIP X-Appengine-User-IP X-CloudScheduler Akamai-Origin-Hop WL-Proxy-Client-IP
 		CloudFront-Viewer-Address X-Accel-Mapping X-Sendfile-Type X-Middleware-Subrequest Front-End-Https X-Scheme X-Url-Scheme X-Serverless-Authorization
@@ -234,7 +235,7 @@ func TestHeadersThatServersTrust(t *testing.T) {
 	for name := range strings.FieldsSeq(`
 		X-Request-Id X-Correlation-Id X-Goog-Upload-Command X-Goog-User-Project X-Goog-Api-Client X-Amz-Date X-Amz-Target X-Amzn-Trace-Id X-Ms-Client-Request-Id X-Ms-Version
 		X-GitHub-Api-Version X-Auth-Token X-Auth-Key X-Client-Id X-Client-Version X-Client-Name X-User-Id X-User-Agent PSU-IP-Address X-FAPI-Customer-IP-Address
-		X-Original X-Realm Remote X-Hosted-By X-HTTP-Accept Content-Type Accept If-Match Prefer Range Notion-Version Stripe-Account X-Api-Key
+		X-Original X-Methods Method X-Payment-Method X-Realm Remote X-Hosted-By X-HTTP-Accept Content-Type Accept If-Match Prefer Range Notion-Version Stripe-Account X-Api-Key
 		X-Auth-Email X-Auth-User X-User-Email X-User-Token X-Source X-Origin X-Backend-Id X-Server-Id X-Hostid X-Url-Id HTTP-Version X-Http-Client Smtp-Id X-Ivy X-Shibuya X-Source-Version Metadata Origin Referer
 		Client-Request-Token X-Source-Id X-Authorization-Id X-Consumer X-Cookie-Policy CFX-Id Proxied-By Traceparent Destination Depth X-Upload-Content-Type`) {
 		r := jobs.Request{Headers: map[string]string{name: "x"}}
