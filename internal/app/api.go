@@ -46,15 +46,14 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 
 	traced := StartTracing(ctx, process.Environ, process.Version, log)
 	stop.add(func() error { traced.Stop(flushWithin); return nil })
-	if err := access.CheckAddress(cfg.API.ListenAddr, cfg.API.TokensFile != ""); err != nil {
-		return config.Errors{&config.Error{
-			Variable: "API_TOKENS_FILE", Problem: err.Error(),
-			Fix: "make one with: tidegate token new --name NAME --scope operate --file tokens.json",
-		}}
-	}
-	known, err := openTokens(cfg, log)
-	if err != nil {
+	if err := CheckAPI(cfg); err != nil {
 		return err
+	}
+	var known *access.Tokens
+	if cfg.API.TokensFile != "" {
+		if known, err = access.OpenTokens(cfg.API.TokensFile, access.Options{Logger: log}); err != nil {
+			return fmt.Errorf("app: api: %w", err)
+		}
 	}
 	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-api", ReadTimeout: process.RedisTimeout, Logger: log})
 	if err != nil {
@@ -270,24 +269,32 @@ func (c *Check) Problems(s *jobs.Spec) []jobs.FieldError {
 	return problems
 }
 
-// openTokens reads the file of tokens; nil if there is none.
-func openTokens(cfg *config.Config, log *slog.Logger) (*access.Tokens, error) {
-	if cfg.API.TokensFile == "" {
-		return nil, nil //nolint:nilnil // nil is none
+// CheckAPI checks what the API needs of cfg: tokens where others reach it, and a file of tokens that can be read. The
+// error is config.Errors.
+func CheckAPI(cfg *config.Config) error {
+	fail := func(problem, fix string) *config.Error {
+		return &config.Error{Variable: "API_TOKENS_FILE", Problem: problem, Fix: fix}
 	}
-	known, err := access.OpenTokens(cfg.API.TokensFile, access.Options{Logger: log})
-	if err == nil {
-		return known, nil
+	path := cfg.API.TokensFile
+	if err := access.CheckAddress(cfg.API.ListenAddr, path != ""); err != nil {
+		return config.Errors{fail(err.Error(), "make one with: tidegate token new --name NAME --scope operate --file tokens.json")}
 	}
-	problems, ok := errors.AsType[tokens.Errors](err)
-	if !ok {
-		return nil, config.Errors{&config.Error{Variable: "API_TOKENS_FILE", Problem: err.Error(), Fix: "see tidegate token new --help"}}
+	if path == "" {
+		return nil
 	}
 	var all config.Errors
-	for _, p := range problems {
-		all = append(all, &config.Error{Variable: "API_TOKENS_FILE", Problem: fmt.Sprintf("file %q: %s", cfg.API.TokensFile, p.What), Fix: p.Fix})
+	_, _, err := access.ReadFile(path)
+	problems, ok := errors.AsType[tokens.Errors](err)
+	if !ok && err != nil {
+		problems = tokens.Errors{{What: err.Error(), Fix: "see tidegate token new --help"}}
 	}
-	return nil, all
+	for _, p := range problems {
+		all = append(all, fail(fmt.Sprintf("file %q: %s", path, p.What), p.Fix))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
 }
 
 // APIOptions are what the API and the dashboard are made of.

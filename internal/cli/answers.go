@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -94,13 +92,8 @@ func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
 		header.Add(name, value)
 	}
 	body := []byte(c.Body)
-	switch name, isFile := strings.CutPrefix(c.Body, "@"); {
-	case c.Body == "@-":
-		if body, err = io.ReadAll(p.Stdin); err != nil {
-			return inputErrorf("--body: %w", err)
-		}
-	case isFile:
-		if body, err = os.ReadFile(name); err != nil {
+	if name, isFile := strings.CutPrefix(c.Body, "@"); isFile {
+		if body, err = readInput(p.Stdin, name, 1<<20); err != nil {
 			return inputErrorf("--body: %w", err)
 		}
 	}

@@ -113,7 +113,7 @@ func TestAnswersTestRefuses(t *testing.T) {
 		{"no status", shop, "", 2, "missing flags: --status=INT"},
 		{"a status", shop, "--status 42", 2, "--status: 42 is not an HTTP status; give one from 100 to 599"},
 		{"a header", shop, "--status 200 --header Retry-After", 2, `--header: "Retry-After" is not a header; write NAME:VALUE`},
-		{"a file", shop, "--status 200 --body @/nowhere", 2, "--body: open /nowhere: no such file or directory"},
+		{"a file", shop, "--status 200 --body @/nowhere", 2, "--body: cannot read /nowhere: no such file or directory"},
 		{"a destination", shop, "--status 200 --destination blog", 2, "--destination: name one of shop"},
 		{"no destination", nil, "--status 200", 78, "DESTINATION_0_NAME: is not set"},
 		{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/text"
 )
@@ -43,6 +44,9 @@ type configCheckCmd struct{ outputFlag }
 // Run prints the configuration.
 func (c *configCheckCmd) Run(p *Process) error {
 	cfg, err := p.loadWarning(config.Load, everything)
+	if err == nil {
+		err = app.CheckAPI(cfg)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/redisconn/embedded"
 )
 
 func TestConfigCheck(t *testing.T) {
@@ -30,6 +34,62 @@ func TestConfigCheck(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("no entry of DESTINATION_0_CONCURRENCY in\n%s", asJSON)
+	}
+}
+
+// What tidegate api refuses, config check refuses, in the same words.
+func TestConfigCheckIsThatOfTheAPI(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"none": "", "a list": "[]", "a word": "hello", "a name": `{"tokens":[{"name":"a b","scopes":["read"],"hash":"sha256:` + strings.Repeat("0", 64) + `"}]}`,
+		"a scope": `{"tokens":[{"name":"a","scopes":["all"],"hash":"sha256:` + strings.Repeat("0", 64) + `"}]}`, "no hash": `{"tokens":[{"name":"a","scopes":["read"]}]}`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		env := append([]string{"REDIS_URL=redis://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:0", "DESTINATION_0_RETRY=none", "API_TOKENS_FILE=" + path}, shop...)
+		api, check := runIn(t, env, "", "api"), runIn(t, env, "", "config", "check")
+		if api.status != exitConfig || !strings.Contains(api.stderr, "API_TOKENS_FILE: file") {
+			t.Errorf("%s: api: %+v", name, api)
+		}
+		check.want(t, api.status, "", api.stderr)
+	}
+	for _, env := range [][]string{{"LISTEN_ADDR=0.0.0.0:0"}, {"LISTEN_ADDR=nonsense"}, {"API_TOKENS_FILE=/dev/zero"}, {"API_TOKENS_FILE=/none"}} {
+		env = append(env, append([]string{"REDIS_URL=redis://127.0.0.1:1", "DESTINATION_0_RETRY=none"}, shop...)...)
+		api, check := runIn(t, env, "", "api"), runIn(t, env, "", "config", "check")
+		if api.status != exitConfig {
+			t.Errorf("%v: api: %+v", env, api)
+		}
+		check.want(t, api.status, "", api.stderr)
+	}
+}
+
+// A device may never end, nor may a link to one: it is refused, wherever a file is named.
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	endless := filepath.Join(dir, "endless")
+	if err := errors.Join(os.Symlink("/dev/zero", endless), os.Symlink("/dev/zero", filepath.Join(dir, "redis-url"))); err != nil {
+		t.Fatal(err)
+	}
+	env := append([]string{"REDIS_URL=redis://127.0.0.1:1", "DESTINATION_0_RETRY=none"}, shop...)
+	for _, args := range []string{
+		"enqueue --file endless", "enqueue -d shop --payload @endless", "answers test --destination shop --status 200 --body @endless", "simulate --api window:60/1h --jobs 1 --config endless",
+		"token new --name a --scope read --file endless",
+	} {
+		if got := runIn(t, env, "", strings.Fields(strings.Replace(args, "endless", endless, 1))...); got.status == exitOK || !strings.Contains(got.stderr, "is a device") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	for _, name := range []string{"DESTINATIONS_FILE", "API_TOKENS_FILE", "DESTINATION_0_AUTH_TOKENS_FILE", "DESTINATION_0_ANSWERS_FILE", "REDIS_URL_FILE"} {
+		if got := runIn(t, append([]string{name + "=" + endless}, shop...), "", "config", "check"); got.status != exitConfig || !strings.Contains(got.stderr, "is a device") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := embedded.URLIn(dir); got != "" {
+		t.Errorf("the URL of a device is %q", got)
 	}
 }
 

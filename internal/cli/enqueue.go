@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"reflect"
@@ -192,28 +193,56 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 
 // readPayload reads a payload: JSON, @FILE, or - or @- for stdin.
 func readPayload(stdin io.Reader, payload string, limit int) ([]byte, error) {
-	var in io.Reader
-	switch path, isFile := strings.CutPrefix(payload, "@"); {
-	case payload == "-" || payload == "@-":
-		in = stdin
-	case isFile:
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fileError(err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	default:
+	path, isFile := strings.CutPrefix(payload, "@")
+	if !isFile && payload != "-" {
 		return []byte(payload), nil
 	}
-	b, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
+	b, err := readInput(stdin, path, limit+1)
 	if err != nil {
-		return nil, fileError(err)
+		return nil, err
 	}
 	if len(b) > limit {
 		return nil, fmt.Errorf("has more than %d bytes, which is the most that is accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference", limit)
 	}
 	return b, nil
+}
+
+// readInput reads the first bytes of a file, or of stdin for -.
+func readInput(stdin io.Reader, path string, most int) ([]byte, error) {
+	in := stdin
+	if path != "-" {
+		f, _, err := openFile(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, int64(most)))
+	if err != nil {
+		return nil, fileError(err)
+	}
+	return b, nil
+}
+
+// openFile opens a file or a pipe, and returns its size. A device may never end.
+func openFile(path string) (f *os.File, size int64, err error) {
+	if f, err = os.Open(path); err != nil {
+		return nil, 0, fileError(err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		err = fileError(err)
+	case info.IsDir():
+		err = fmt.Errorf("%s is a directory", path)
+	case info.Mode()&fs.ModeDevice != 0:
+		err = fmt.Errorf("%s is a device, not a file; write - for standard input", path)
+	default:
+		return f, info.Size(), nil
+	}
+	_ = f.Close()
+	return nil, 0, err
 }
 
 // fileError returns what the system says of a file, without "open".
@@ -255,19 +284,12 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	}
 	in, size := p.Stdin, int64(0)
 	if c.File != "-" {
-		f, err := os.Open(c.File)
+		f, bytes, err := openFile(c.File)
 		if err != nil {
-			return inputErrorf("--file: %w", fileError(err))
+			return inputErrorf("--file: %w", err)
 		}
 		defer func() { _ = f.Close() }()
-		info, err := f.Stat()
-		switch {
-		case err != nil:
-			return inputErrorf("--file: %w", fileError(err))
-		case info.IsDir():
-			return inputErrorf("--file: %s is a directory", c.File)
-		}
-		in, size = f, info.Size()
+		in, size = f, bytes
 	}
 	s, err := p.connect(ctx, cfg)
 	if err != nil {

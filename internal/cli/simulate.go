@@ -123,7 +123,7 @@ func (c *simulateCmd) Run(ctx context.Context, p *Process) error {
 func (c *simulateCmd) configured(p *Process, flag, file string) (simulate.Options, error) {
 	environ := slices.Clone(p.Environ)
 	if file != "" {
-		content, err := os.ReadFile(file)
+		content, err := readInput(p.Stdin, file, 1<<20)
 		if err != nil {
 			return simulate.Options{}, inputErrorf("%s: %w", flag, err)
 		}

@@ -66,7 +66,7 @@ wait, longest         24m4s             24m30s
 		"--api preset:none --jobs 1":                                                 "there is no preset none",
 		"--api window:60/1h --arrivals poisson:1":                                    "want jobs per time",
 		"--api window:60/1h --arrivals poisson:9999/1s":                              "shorten --for",
-		"--api window:60/1h --jobs 1 --config /none":                                 "--config: open /none",
+		"--api window:60/1h --jobs 1 --config /none":                                 "--config: cannot read /none",
 		"--api window:60/1h --jobs 1 -d other --config " + b:                         "other is not configured",
 		"--api window:60/1h --jobs 1 --latency 0s":                                   "--latency must be",
 		"--api window:60/1h --jobs 1 --config " + write("c", "DESTINATION_0_RATE=x"): "--config " + filepath.Join(folder, "c") + ":\ntidegate: DESTINATION_0_RATE",

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Files of a folder.
@@ -120,7 +121,7 @@ func StartIn(ctx context.Context, dir string, log *slog.Logger) (_ *Server, err 
 
 // URLIn returns the URL of the last server of a folder, "" if there was none.
 func URLIn(dir string) string {
-	content, err := os.ReadFile(filepath.Join(dir, urlFile))
+	content, _, err := text.ReadFile(filepath.Join(dir, urlFile), 4096)
 	if err != nil {
 		return ""
 	}
@@ -242,7 +243,7 @@ func (f *folder) write(name string, content []byte) error {
 // read returns the commands of the last snapshot, without its seal.
 func (f *folder) read() ([]byte, error) {
 	path := filepath.Join(f.dir, dataFile)
-	content, err := os.ReadFile(path)
+	content, _, err := text.ReadFile(path, 1<<40)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
