@@ -94,8 +94,7 @@ func (n Namespace) Incidents(ctx context.Context, rdb redis.UniversalClient, nam
 	return incidents(rdb.LRange(ctx, p.incidents, 0, last), now, limit)
 }
 
-// IncidentsAll is Incidents of the breakers of destinations whose statuses are given, in one round
-// trip, without a limit.
+// IncidentsAll is Incidents of the breakers whose statuses are given, in one round trip, without a limit.
 func (n Namespace) IncidentsAll(ctx context.Context, rdb redis.UniversalClient, statuses []Status) ([][]Incident, error) {
 	if err := validClient(rdb); err != nil {
 		return nil, err
@@ -103,7 +102,8 @@ func (n Namespace) IncidentsAll(ctx context.Context, rdb redis.UniversalClient, 
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	cmds, _ := redispipe.Each(ctx, rdb, statuses, func(pipe redis.Pipeliner, s Status) *redis.StringSliceCmd { // each command has its own error
-		return pipe.LRange(ctx, n.placeOf(s.Name, "").incidents, 0, -1)
+		destination, key, _ := strings.Cut(s.Name, "/")
+		return pipe.LRange(ctx, n.placeOf(destination, key).incidents, 0, -1)
 	})
 	out := make([][]Incident, len(statuses))
 	for i, s := range statuses {

@@ -386,8 +386,19 @@ func printLast[T any](ctx context.Context, p *Process, s *session, o outputFlag,
 			return err
 		}
 		keys := all[0][1:]
-		if text := explain.Conditions(keys); text != "" {
-			first := keys[slices.IndexFunc(keys, func(b breaker.Status) bool { return b.State != breaker.Closed })].Name
+		past, err := s.KeyTransitions(ctx, destination, 1000)
+		if err != nil {
+			return err
+		}
+		text, first := explain.Conditions(keys), ""
+		if i := slices.IndexFunc(keys, func(b breaker.Status) bool { return b.State != breaker.Closed }); i >= 0 {
+			first = keys[i].Name
+		} else if len(past) > 0 {
+			text, first = pastIncidents(past), past[0].Name
+		} else if i = slices.IndexFunc(keys, func(b breaker.Status) bool { return b.Failures > 0 }); i >= 0 {
+			text, first = "calls of "+keys[i].Name+" were refused, too few to open its breaker", keys[i].Name
+		}
+		if text != "" {
 			text += ": tidegate breaker " + command + " " + first + "; all: tidegate breaker list --destination " + destination
 			none = " of " + destination + " itself, but of its keys:\n" + text
 			t.rest = text + "\n"
@@ -395,6 +406,18 @@ func printLast[T any](ctx context.Context, p *Process, s *session, o outputFlag,
 	}
 	t.none += none
 	return t.print(p, o, ops.Page[T]{Items: last.Items})
+}
+
+// pastIncidents words how many incidents of keys the transitions are of, and how many calls those wasted.
+func pastIncidents(transitions []breaker.Event) string {
+	wasted, total := map[string]int{}, 0
+	for _, e := range transitions {
+		if e.Incident != "" {
+			total += max(0, e.Wasted-wasted[e.Incident])
+			wasted[e.Incident] = max(e.Wasted, wasted[e.Incident])
+		}
+	}
+	return plural(len(wasted), "incident", "incidents") + " of keys, " + plural(total, "wasted call", "wasted calls") + ", the latest"
 }
 
 // printBreaker is the output of get, trip and reset. route is advice, "" for none.

@@ -140,7 +140,42 @@ func TestIncidentsOfKeysAreNamed(t *testing.T) {
 	if out := b.run(t, "breaker", "incidents", "shop").ok(t); !strings.Contains(out, "still lasts") || !strings.Contains(out, "2 keys are opened by hand") {
 		t.Errorf("printed\n%s", out)
 	}
+	for _, name := range []string{"shop", "shop/alice", "shop/bob"} {
+		b.run(t, "breaker", "reset", name).ok(t)
+	}
+	if out := b.run(t, "breaker", "incidents", "shop").ok(t); !strings.Contains(out, "\n2 incidents of keys, 0 wasted calls, the latest: tidegate breaker incidents shop/bob; all: ") {
+		t.Errorf("closed again: printed\n%s", out)
+	}
 	b.run(t, "breaker", "incidents", "shop/carol").want(t, 0, "no incidents: it has been CLOSED all the time\n", "")
+}
+
+// Keys whose breakers have opened and closed again, or did not open, have refused calls all the same.
+func TestPastIncidentsOfKeysAreNamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	api, err := breaker.New(t.Context(), b.server.Client(t), breaker.Options{Destination: "shop", Instance: "worker-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	refused := func(key string) {
+		permit, err := api.Key(key).Allow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := permit.Report(t.Context(), breaker.RateLimited(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("bob")
+	b.run(t, "breaker", "incidents", "shop").want(t, 0, "no incidents of shop itself, but of its keys:\n"+
+		"calls of shop/bob were refused, too few to open its breaker: tidegate breaker incidents shop/bob; all: tidegate breaker list --destination shop\n", "")
+	for range 3 {
+		refused("alice")
+	}
+	b.run(t, "breaker", "reset", "shop/alice").ok(t)
+	b.run(t, "breaker", "incidents", "shop").want(t, 0, "no incidents of shop itself, but of its keys:\n"+
+		"1 incident of keys, 3 wasted calls, the latest: tidegate breaker incidents shop/alice; all: tidegate breaker list --destination shop\n", "")
 }
 
 // Keys that met a limit once do not fill the list: limited ones come first, the rest is counted.

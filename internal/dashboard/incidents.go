@@ -61,12 +61,20 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 		}
 		names = []string{name}
 	}
-	// Keys with a closed breaker without limits are not listed.
 	lists, err := d.ops.AllBreakers(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("read breakers: %w", err)
 	}
 	for _, list := range lists {
+		past, err := d.ops.KeyTransitions(ctx, list[0].Name, mostIncidents) // of keys, too, that are CLOSED again
+		if err != nil {
+			return nil, fmt.Errorf("read transitions of %s: %w", list[0].Name, err)
+		}
+		for _, e := range past {
+			if !slices.ContainsFunc(list, func(b breaker.Status) bool { return b.Name == e.Name }) {
+				list = append(list, breaker.Status{Name: e.Name})
+			}
+		}
 		incidents, err := d.ns.IncidentsAll(ctx, d.rdb, list[:min(len(list), mostKeys+1)])
 		if err != nil {
 			return nil, fmt.Errorf("read incidents of %s: %w", list[0].Name, err)

@@ -144,6 +144,7 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.age()
+	s.get("/incidents").shows(t, http.StatusOK, "UTC shop/alice ", "shop ongoing")
 	s.get("/incidents/"+b.Incident).shows(t, http.StatusOK, "Over", "It ended", "closed by hand", "Instances")
 }
 

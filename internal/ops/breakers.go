@@ -85,6 +85,14 @@ func (s *System) Transitions(ctx context.Context, name string, limit int) (List[
 	return listOf(s.breakers().History(ctx, s.rdb, name, limit))
 }
 
+// KeyTransitions returns those of the last limit transitions of a destination and its keys that are of keys, the latest
+// first: also of keys whose breakers are CLOSED again. 1,000 are kept.
+func (s *System) KeyTransitions(ctx context.Context, destination string, limit int) ([]breaker.Event, error) {
+	all, _, _, err := s.breakers().ReadTransitions(ctx, s.rdb, destination, 0, limit)
+	slices.Reverse(all)
+	return slices.DeleteFunc(all, func(e breaker.Event) bool { return e.Key == "" }), err
+}
+
 // BreakerAct is what an operator does to a breaker.
 type BreakerAct string
 

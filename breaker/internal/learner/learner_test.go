@@ -66,6 +66,24 @@ func TestTooManyAtOnce(t *testing.T) {
 	}
 }
 
+// Calls at once were found to be no matter, and later they are: what is learned starts from what was in flight.
+func TestTooManyAtOnceAfterAnyNumber(t *testing.T) {
+	t.Parallel()
+	s := State{Since: 1000}
+	m := Meter{Round: 1000, Anchor: 1000, Used: 50, Refused: 1}
+	if s, m, _ = s.Next(m, Event{Kind: Unrefused, Now: 1001}, 30); s.Slots.Number() != 0 {
+		t.Fatalf("a refusal at which nothing was in flight: %+v", s.Slots)
+	}
+	if s, m, _ = s.Next(m, Event{Kind: Grown, Now: 1002}, 30); s.Slots.Number() != 0 {
+		t.Errorf("any number has grown to %+v", s.Slots)
+	}
+	m.Refused = threshold
+	s, m, _ = s.Next(m, Event{Kind: Refused, Now: 1010, Others: 6}, 30)
+	if s, _, _ = s.Next(m, Event{Kind: Confirmed, Now: 1011, Sent: 1011}, 30); s.Slots.Number() != 6 || s.Slots.enough() != growAfter {
+		t.Errorf("one call alone is accepted, and beside 6 others none: %+v, want 6", s.Slots)
+	}
+}
+
 // What is stored may be of another version, or damaged.
 func TestInvalidStates(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func (s *Slots) sustained() {
 	switch {
 	case s.Tried:
 		s.Tried = false
-	case s.Most > 0:
+	case s.Number() > 0:
 		s.Most, s.Tried = s.Most+1, true
 	}
 }
@@ -54,7 +54,7 @@ func (s *Slots) undo(others int) bool {
 
 // confirmed: calls were refused beside so many others, and one alone was not.
 func (s *Slots) confirmed(others int) {
-	if s.Most > 0 {
+	if s.Number() > 0 { // else there is no number to halve
 		s.Failed++
 		others = min(max(others, s.Most/2), s.Most-1) // a bucket that is empty refuses few at once, too
 	}
