@@ -344,7 +344,8 @@ func (r *record) limits(p place, now int64) Limits {
 		l.Name += "/" + p.key
 	}
 	w := LimitWindow{Limit: r.BudgetLimit, Remaining: -1}
-	if r.Metered != 0 && (r.BudgetReset == 0 || r.left(r.BudgetReset, now) > 0) {
+	reached := r.State != Closed && r.BudgetReset != 0
+	if (r.Metered != 0 || reached) && (r.BudgetReset == 0 || r.left(r.BudgetReset, now) > 0) {
 		w.Remaining, w.ResetsAt = r.BudgetLeft, instant(r.BudgetReset)
 		w.Used = max(0, r.BudgetLimit-r.BudgetLeft)
 	}

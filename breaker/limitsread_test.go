@@ -79,6 +79,21 @@ func TestLimitsAreRead(t *testing.T) {
 			{0, limits, "announced 0 per 0s burst 0: used 0, left 6 until 1m0s"},
 			{minute, limits, ""},
 		}},
+		// X's limit of a day: what is reached is shown until it ends, also while the API is tested.
+		{"an announced limit that is reached", Options{}, []row{
+			{0, call(told(0, 11*time.Hour, 10000)), "OPEN 1h0m0s budget"},
+			{0, limits, "announced 10000 per 0s burst 0: used 10000, left 0 until 11h0m0s"},
+			{time.Hour, look, "HALF_OPEN budget"},
+			{time.Hour, limits, "announced 10000 per 0s burst 0: used 10000, left 0 until 11h0m0s"},
+			{time.Hour, call(Success()), "CLOSED"},
+			{time.Hour, limits, "announced 10000 per 0s burst 0: used 0, left -1"},
+			// A refusal that says so itself, and one that is of another limit.
+			{time.Hour, call(RateLimited(time.Hour).WithBudget(Budget{Remaining: 0, Limit: 17, Reset: 10 * time.Hour})), "OPEN 1h0m0s failures=1 hint wasted=1"},
+			{time.Hour, limits, "announced 17 per 0s burst 0: used 17, left 0 until 11h0m0s"},
+			{time.Hour, reset, "CLOSED"},
+			{time.Hour, call(RateLimited(minute).WithBudget(Budget{Remaining: 4990, Limit: 5000, Reset: time.Hour})), "OPEN 1m0s failures=1 hint wasted=1"},
+			{time.Hour, limits, "announced 17 per 0s burst 0: used 0, left -1"},
+		}},
 		// A learned limit is shown, and forgotten.
 		{"limits that are learned", Options{MaxInFlight: 4}, []row{
 			{0, both(func(h *harness) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ type doubt struct {
 const (
 	// DoubtError is a 2xx whose body looks like an error: its job completed.
 	DoubtError = "error"
-	// DoubtLimit is a 4xx whose body names a rate limit: its job failed.
+	// DoubtLimit is a 4xx whose body names a rate limit: its job fails, or is retried.
 	DoubtLimit = "limit"
 )
 
@@ -159,6 +160,22 @@ func doubtfulFailure(status int, body []byte) (doubt, bool) {
 	return doubt{}, false
 }
 
+var (
+	// limitReached matches what a body says of a limit that is reached: words of rate limits, daily limits and quotas of
+	// calls. A quota alone may be one of storage or of a plan, which no wait renews.
+	limitReached = regexp.MustCompile(`(?i)(rate|request|requests|totalrequests|call|calls|api|daily|hourly|usage)[ _-]?limits?[ _-]?(has been |have been |was |is |already )*(exceeded|reached)` +
+		`|exceeded (a|an|your|the|its)( [a-z]+){0,2} rate limit|(is|are|been|being) rate[ -]?limited` +
+		`|(request|requests|query|queries|call|calls|api|rate|daily|usage)[ _-]?quota[ _-]?(has been |was |is )?exceeded|quota exceeded for quota metric|\bquotaExceeded\b` +
+		`|too[ _-]?many[ _-]?requests|throttlingexception|requests? (is|was|were|has been|have been) throttled|over (rate|qps)\b`)
+	// address matches what a body links to: pages on limits are linked from other refusals, too.
+	address = regexp.MustCompile(`https?:[^\s"'<>]+`)
+)
+
+// namesLimit reports whether the body of a 403 plainly says that a rate limit is reached.
+func namesLimit(body []byte) bool {
+	return limitReached.Match(address.ReplaceAll(body[:min(len(body), maxDoubted)], nil))
+}
+
 // doubts counts the doubtful responses of a destination.
 type doubts struct {
 	log     *slog.Logger
@@ -176,7 +193,7 @@ type seenDoubt struct {
 }
 
 // add counts a doubtful response, and logs the first one of its kind within a minute.
-func (s *doubts) add(d doubt, job string, status int, now time.Time) {
+func (s *doubts) add(d doubt, event *JobEvent, status int, now time.Time) {
 	s.mu.Lock()
 	seen := s.seen[d.kind]
 	if seen == nil || now.Sub(seen.last) >= doubtFor {
@@ -193,9 +210,9 @@ func (s *doubts) add(d doubt, job string, status int, now time.Time) {
 	if !s.logged.Allow(d.kind) {
 		return
 	}
-	log := s.log.With("job", job, "status", status, "sign", d.sign, "rule", d.rule, "responses", count)
+	log := s.log.With("job", event.Job.ID, "result", event.Result, "status", status, "sign", d.sign, "rule", d.rule, "responses", count)
 	if d.kind == DoubtLimit {
-		log.Warn("a response names a rate limit, and its job failed; an answer rule would hold such jobs")
+		log.Warn("a response names a rate limit that no answer rule reads; one would hold such jobs until the limit ends")
 		return
 	}
 	log.Warn("a response of 2xx looks like an error, and its job completed; an answer rule would fail such jobs")

@@ -1,13 +1,17 @@
 package publisher_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -35,10 +39,8 @@ var doubtful = []struct {
 	{"a number for false", 200, `{"success":0,"message":"no credit"}`, "error"},
 	{"in capitals", 200, `{"status":"ERROR","reason":"no credit"}`, "error"},
 	{"Linear", 400, `{"errors":[{"message":"Rate limit exceeded","extensions":{"code":"RATELIMITED"}}]}`, "limit"},
-	{"Google", 403, `{"error":{"code":403,"errors":[{"domain":"usageLimits","reason":"rateLimitExceeded"}]}}`, "limit"},
-	{"Google, quota", 403, `{"error":{"code":403,"message":"Quota exceeded for quota metric 'Queries'"}}`, "limit"},
 	{"AWS", 400, `{"__type":"ThrottlingException","message":"Rate exceeded"}`, "limit"},
-	{"HubSpot", 403, `{"message":"Too Many Requests"}`, "limit"},
+	{"a quota of storage", 403, `{"error":{"code":403,"message":"The user's Drive storage quota has been exceeded.","errors":[{"reason":"storageQuotaExceeded"}]}}`, "limit"},
 
 	{"GraphQL, done", 200, `{"data":{"issueCreate":{"success":true}}}`, ""},
 	{"GraphQL, done in part", 200, `{"data":{"a":{"id":1},"b":null},"errors":[{"message":"b was not found"}]}`, ""},
@@ -91,7 +93,7 @@ func TestDoubtfulResponses(t *testing.T) {
 			t.Errorf("%s: last error %q", row.api, e.LastError)
 		}
 	}
-	for _, line := range []string{"looks like an error", "names a rate limit, and its job failed"} {
+	for _, line := range []string{"looks like an error", "names a rate limit that no answer rule reads"} {
 		if n := len(log.Lines(line)); n != 1 {
 			t.Errorf("%d log lines %q, want 1", n, line)
 		}
@@ -109,4 +111,88 @@ func TestDoubtfulResponses(t *testing.T) {
 		}
 		return got["error"] > 0 && got["limit"] > 0 // the numbers follow with the next heartbeat
 	})
+}
+
+// What the log says of a job whose response names a limit is what becomes of it.
+func TestDoubtfulResponseOfAJobThatDoesNotFail(t *testing.T) {
+	t.Parallel()
+	for result, options := range map[string][]publisher.HandleOption{
+		publisher.Retried:     {publisher.Retry(jobs.RetryPolicy{MaxRetries: 3})},
+		publisher.Rescheduled: {publisher.Breaker(breaker.Options{OutageThreshold: 1})},
+	} {
+		b := newFixture(t)
+		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = fmt.Fprint(w, `{"message":"limits: requests per day"}`)
+		})
+		log := &loggingtest.Buffer{}
+		o := b.options()
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		b.run(o, newHTTP(t, publisher.HTTPOptions{URL: a.URL}).Publish, options...)
+		b.result(b.enqueue().ID)
+		if lines := log.Lines("names a rate limit that no answer rule reads"); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]), "result="+result+" ") {
+			t.Errorf("of a job that is %s the log says %s", result, lines)
+		}
+	}
+}
+
+// Bodies of 403 by their documentation, or as seen.
+var forbidden = []struct {
+	api, body string
+	limited   bool
+}{
+	{"GitHub", `{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`, true},
+	{"GitHub, primary", `{"message":"API rate limit exceeded for user ID 1."}`, true},
+	{"Google", `{"error":{"code":403,"message":"Rate Limit Exceeded","errors":[{"domain":"usageLimits","reason":"rateLimitExceeded"}]}}`, true},
+	{"Google, of a user", `{"error":{"code":403,"errors":[{"reason":"userRateLimitExceeded"}]}}`, true},
+	{"Google, of a day", `{"error":{"code":403,"errors":[{"reason":"dailyLimitExceeded"}]}}`, true},
+	{"YouTube", `{"error":{"code":403,"errors":[{"domain":"youtube.quota","reason":"quotaExceeded"}]}}`, true},
+	{"Google, a metric", `{"error":{"code":403,"message":"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'"}}`, true},
+	{"Google, as HTML", `<html><title>User Rate Limit Exceeded</title></html>`, true},
+	{"HubSpot", `{"message":"Too Many Requests"}`, true},
+	{"a code", `{"error":"TOO_MANY_REQUESTS"}`, true},
+	{"Salesforce", `[{"errorCode":"REQUEST_LIMIT_EXCEEDED","message":"TotalRequests Limit exceeded."}]`, true},
+	{"AWS", `{"__type":"ThrottlingException","message":"Rate exceeded"}`, true},
+	{"Mashery", `<h1>Developer Over Rate</h1>`, true},
+	{"a proxy", `You are being rate limited`, true},
+
+	{"GitHub, a permission", `{"message":"Resource not accessible by integration","documentation_url":"https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"}`, false},
+	{"a link to errors", `{"error":"forbidden","see":"https://api.example.com/errors#too-many-requests"}`, false},
+	{"Google Drive, storage", `{"error":{"message":"The user's Drive storage quota has been exceeded.","errors":[{"reason":"storageQuotaExceeded"}]}}`, false},
+	{"OpenAI, billing", `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","code":"insufficient_quota"}}`, false},
+	{"a plan", `{"message":"The limit of 5 webhooks is reached. Upgrade your plan."}`, false},
+	{"seats", `{"message":"User limit exceeded: buy more seats"}`, false},
+	{"a size", `{"message":"File size limit exceeded"}`, false},
+	{"a scope", `{"message":"The token lacks the scope rate_limit:read"}`, false},
+	{"a right", `{"message":"You may not change the rate limits of this project"}`, false},
+	{"a plan without limits", `{"message":"Your plan has no API. Rate limits: 100 requests per minute"}`, false},
+	{"a firewall", `<html><head><title>403 Forbidden</title></head><body>You have been blocked</body></html>`, false},
+	{"nothing", ``, false},
+}
+
+// A 403 whose body plainly says that a rate limit is reached is a refusal because of it, with the headers' wait.
+func TestForbiddenThatNamesALimit(t *testing.T) {
+	t.Parallel()
+	body := ""
+	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "42")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprint(w, body)
+	})
+	for _, statuses := range [][]int{nil, {403, 429}} {
+		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: statuses, Hints: []hint.Dialect{hint.XRateLimit, hint.RetryAfter}})
+		for _, row := range forbidden {
+			body = row.body
+			err := h.Publish(t.Context(), &jobs.Job{ID: "post-1", Destination: "api", Payload: []byte("{}")})
+			limited, ok := errors.AsType[*jobs.RateLimitedError](err)
+			if want := row.limited || statuses != nil; ok != want || want && limited.RetryAfter != 42*time.Second {
+				t.Errorf("%s, of limited statuses %v: %v, want limited: %v", row.api, statuses, err, want)
+			}
+		}
+	}
+	body = forbidden[0].body
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PermanentStatus: []int{403}})
+	if err := h.Publish(t.Context(), &jobs.Job{ID: "post-1", Destination: "api", Payload: []byte("{}")}); errors.As(err, new(*jobs.RateLimitedError)) {
+		t.Errorf("a 403 that is configured as permanent: %v", err)
+	}
 }

@@ -51,6 +51,7 @@ type JobEvent struct {
 	probe      bool   // its permit is a probe's
 	generation uint64 // of its permit
 	traced     func() // called with the decided outcome; nil without a call
+	doubted    func() // likewise, of a doubtful response
 }
 
 // The results of an attempt.

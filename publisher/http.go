@@ -75,8 +75,9 @@ type HTTPOptions struct {
 	Header http.Header
 	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 5xx with a
 	// valid Retry-After means it too, if hint.RetryAfter is among Hints and the status is not permanent. A 403 among
-	// them does so only if its headers report a limit (see hint.LimitReached); otherwise it
-	// fails the job at once, because a missing permission is a 403 too.
+	// them does so only if its headers report a limit (see hint.LimitReached) or its body names a rate limit that is
+	// reached; otherwise it fails the job at once, because a missing permission is a 403 too. With such a body a 403
+	// means it also where 403 is not among them, unless it is permanent.
 	RateLimitedStatus []int
 	// Hints are the headers about the API's limit that are read, in their order of
 	// precedence: until when it refuses calls, how many are left, and the scope of the limit.

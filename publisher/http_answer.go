@@ -70,15 +70,21 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		}
 	}
 	rules := !decided && h.o.Rules != nil
+	forbidden := !decided && !limited && resp.StatusCode == http.StatusForbidden && !slices.Contains(h.o.PermanentStatus, resp.StatusCode)
 	var body []byte
-	if rules {
+	if rules || forbidden {
 		if limited {
 			end := time.AfterFunc(limitedBodyFor, cut)
 			defer end.Stop()
 		}
 		body = read()
-		if decision, decided = h.o.Rules.Decide(Answered{Job: job, Status: resp.StatusCode, Header: resp.Header, Body: body, Received: received}); decided {
+		if rules {
+			decision, decided = h.o.Rules.Decide(Answered{Job: job, Status: resp.StatusCode, Header: resp.Header, Body: body, Received: received})
+		}
+		if decided {
 			limited = decision.Then == ThenLimited
+		} else if forbidden {
+			limited = namesLimit(body)
 		}
 		keep(body)
 	}
@@ -103,7 +109,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		}
 	}
 	switch {
-	case rules: // its body is kept
+	case rules || forbidden: // its body is kept
 	case limited:
 		readLimited(ctx, err, read, keep, cut)
 	default:
@@ -197,7 +203,7 @@ func (h *HTTP) classify(code int) error {
 	case code >= 300 && code < 400 && code != http.StatusNotModified:
 		return jobs.Discard(fmt.Errorf("answered %s: redirects are not followed; set the destination's URL to the final address", statusText(code)))
 	case code == http.StatusForbidden && slices.Contains(h.o.RateLimitedStatus, code):
-		return jobs.Discard(fmt.Errorf("answered %s, and no header says that a limit is reached", statusText(code)))
+		return jobs.Discard(fmt.Errorf("answered %s, and neither a header nor its body says that a limit is reached", statusText(code)))
 	case slices.Contains(h.o.PermanentStatus, code):
 		return jobs.Discard(fmt.Errorf("answered %s", statusText(code)))
 	}

@@ -107,7 +107,7 @@ func TestHTTPRefusesADialectWithoutRead(t *testing.T) {
 // permission is a 403 too, and would be rescheduled for ever.
 func TestHTTPForbiddenIsALimitOnlyWithAHint(t *testing.T) {
 	t.Parallel()
-	const forbidden = "answered 403 Forbidden, and no header says that a limit is reached"
+	const forbidden = "answered 403 Forbidden, and neither a header nor its body says that a limit is reached"
 	for _, row := range []struct {
 		name   string
 		header []string

@@ -66,6 +66,9 @@ func (d *destination) decide(delivery *engine.Delivery, outcome store.Outcome, e
 	if event.Called {
 		outcome.Took = event.Took
 	}
+	if event.doubted != nil {
+		event.doubted()
+	}
 	if outcome.Kind == store.KindRetry || outcome.Kind == store.KindReschedule {
 		event.LastError = outcome.Error
 	}
@@ -148,7 +151,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 			return s.State != breaker.Closed && s.Cause == breaker.CauseCredentials
 		},
 		doubt: func(found doubt, status int) {
-			d.doubts.add(found, job.ID, status, time.Now())
+			event.doubted = func() { d.doubts.add(found, event, status, time.Now()) }
 			notifyOf(d.observers, "OnDoubtful", func(x *Observer) func(string, string) { return x.OnDoubtful }, d.name, found.kind)
 		},
 		caller: c,

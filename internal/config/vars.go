@@ -148,7 +148,7 @@ type Destination struct {
 	// Authorization, Host, Content-Length, Idempotency-Key and the hop-by-hop headers are
 	// refused. See docs/security.md.
 	Headers http.Header `env:"HEADERS" secret:"true" example:"X-Client:shop,Accept:application/json"`
-	// Statuses that mean "rate limited". Where 403 is listed, a 403 without a header that says
+	// Statuses that mean "rate limited". Where 403 is listed, a 403 without a header or a body that says
 	// so fails the job at once. See docs/hints.md.
 	RateLimitedStatus []int `env:"RATE_LIMITED_STATUS" envDefault:"429"`
 	// Statuses that make a job fail without a retry; but a 401 to a call with a token opens

@@ -196,6 +196,22 @@ func (b *breaker) noteBudget(e *Event) {
 		}
 	}
 	if ends > 0 {
-		b.open("budget", b.hinted(float64(ends)-b.now))
+		b.openByBudget(ends)
+	}
+}
+
+// openByBudget opens until a window is over of which no call is left.
+func (b *breaker) openByBudget(ends int64) {
+	b.open("budget", b.hinted(float64(ends)-b.now))
+	b.BudgetReset = ends
+}
+
+// reached notes that a refusal announces a budget of which no call is left: that limit is reached, and no other.
+func (b *breaker) reached(e *Event) {
+	if e.Announces && e.Left < 1 && b.State.State == Open {
+		b.BudgetReset = int64(math.Ceil(b.now + min(float64(e.ResetIn), max(b.o.MaxCooldown, longestWindow))))
+		if b.BudgetLimit > 0 && e.Limit > 0 {
+			b.BudgetLimit = e.Limit
+		}
 	}
 }

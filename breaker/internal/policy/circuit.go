@@ -140,6 +140,7 @@ func (b *breaker) close(cause string) {
 	}
 	b.opened = [2]string{b.Reason, b.TrippedBy} // of the incident; the operator that closes it may give others
 	b.transition(Closed, cause)
+	b.clearBudget()
 	b.Failures, b.OpenUntil, b.QuietSince, b.Confirming = 0, 0, b.ms(), 0
 	b.PaceTested = min(b.PaceTested, 1)
 	b.Ramp, b.RampOK = one(b.slowStartEnd() > 1 || b.Spaced >= paceAfter), 0

@@ -108,7 +108,6 @@ func (p Pair) Next(e Event, us int64, o Options) (Pair, []Effect) {
 func (b *breaker) force(e *Event) {
 	b.close("forced")
 	b.Ramp = 0
-	b.clearBudget()
 	b.Forced, b.ForcedUntil = "closed", 0
 	if e.Length > 0 {
 		b.ForcedUntil = int64(math.Ceil(b.now + float64(e.Length)))
@@ -124,7 +123,6 @@ func (b *breaker) reset() {
 	b.Forced, b.ForcedUntil, b.Level = "", 0, 0
 	b.clearPace()
 	b.close("reset")
-	b.clearBudget()
 	b.clearLearned()
 	if was == Closed {
 		b.Ramp = 0

@@ -148,6 +148,7 @@ func (r *report) inClosed(b *breaker, kind Kind, others int64) bool {
 			return true
 		}
 		r.limited(b)
+		b.reached(r.Event)
 		if b.o.Learn && b.State.State == Open {
 			b.openedByLimit(r.Event)
 		}
@@ -241,6 +242,7 @@ func (r *report) limitedProbe(b *breaker) {
 		}
 		b.LastFailure = b.ms()
 		b.openByResponse("probe", hint, false)
+		b.reached(r.Event)
 	})
 }
 

@@ -73,7 +73,7 @@ func (b *breaker) due(e *Event) {
 		b.nextWindow()
 		if b.Metered > 0 && b.BudgetLeft < 1 {
 			if b.BudgetReset > 0 {
-				b.open("budget", b.hinted(float64(b.BudgetReset)-b.now))
+				b.openByBudget(b.BudgetReset)
 				return
 			}
 			b.dirty = true // the API says no more, and there is no instant to wait for

@@ -79,7 +79,7 @@ type SlowStart struct {
 	RampOK int64 `json:"ramp_ok"`
 }
 
-// Budget is what the API says is left.
+// Budget is what the API says is left. While the breaker is not CLOSED, a reset is when a limit ends that is reached.
 type Budget struct {
 	Metered     int64  `json:"metered"` // since when calls are counted because few are left
 	BudgetLeft  int64  `json:"budget_left"`
