@@ -75,6 +75,7 @@ func TestConcurrencyAndLeasesOfOtherWorkers(t *testing.T) {
 					}
 					closeAtEnd(h.t, b)
 					h.instances["short"] = b
+					h.known(b)
 				}
 				return on("short", of(key, do))(h)
 			}

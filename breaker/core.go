@@ -142,7 +142,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	}
 	rate, err := declare(o.Rate)
 	keyRate, keyErr := declare(o.KeyRate)
-	named, namedErr := nameLimits(Namespace(o.Namespace), o.Limits)
+	named, namedErr := nameLimits(Namespace(o.Namespace), o.Limits, c.now())
 	if err := errors.Join(err, keyErr, namedErr); err != nil {
 		return nil, err
 	}

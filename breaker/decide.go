@@ -127,6 +127,9 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 	for _, h := range d.events {
 		e := h.Event
 		e.Ended, e.Accepted, e.KeyAccepted = d.at(h.ended), d.at(h.accepted), d.at(h.keyAccepted)
+		if d.redis != nil {
+			e.Steady, _ = d.redis.watch(d.redis.born)
+		}
 		if e.Permit != "" {
 			e.Known, e.Metered, e.KeyMetered = counted[e.Permit], false, false
 			if at < len(known) {
@@ -156,8 +159,6 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 			own = append(own, name, "1")
 		}
 	}
-	flag("forget", pair.ForgetCalls)
-	flag("key_forget", pair.KeyForget)
 	flag("joined", pair.NewBudget)
 	flag("key_joined", pair.KeyBudget)
 	if len(effects) == 0 {

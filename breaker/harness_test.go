@@ -141,7 +141,22 @@ func newHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
 		t.Fatal(err)
 	}
 	look(h)
+	h.known(b)
 	return h
+}
+
+// known makes an instance one that has followed Redis's clock for long.
+func (h *harness) known(b *Breaker) {
+	clocks := []*redisClock{b.redis}
+	for _, l := range b.named {
+		clocks = append(clocks, l.redis)
+	}
+	for _, k := range clocks {
+		now := h.clock.now()
+		redis, _ := strconv.ParseInt(h.clock.redisNow(), 10, 64)
+		k.observe(redis, now, now)
+		k.steady, k.then = 1, k.ahead
+	}
 }
 
 // describe is a status in the words of the rows.

@@ -61,6 +61,7 @@ func (c *reader) readChanges(ctx context.Context, timed bool) (lost bool, err er
 // askSnapshot reads one page of the snapshot.
 func (c *reader) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
 	// The deadline is of each page: all of them may be many.
+	asked := c.clock.now()
 	s, err := await(ctx, c.deadline(ctx), c.core, answerFunc[snapshot](func(ctx, command context.Context) (snapshot, error) {
 		own := []any{since, flag(timed), snapshotPage}
 		values, err := snapshotScript.Run(command, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
@@ -73,6 +74,9 @@ func (c *reader) askSnapshot(ctx context.Context, since uint64, timed bool) (sna
 	}))
 	if err == nil {
 		c.capacity.Store(s.capacity)
+	}
+	if s.now != 0 {
+		c.redis.observe(s.now, asked, c.clock.now())
 	}
 	return s, err
 }

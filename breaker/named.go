@@ -72,16 +72,17 @@ func validLimits(limits []NamedLimit) error {
 type namedLimit struct {
 	NamedLimit
 	windows declared
-	keys    []string // without a key
+	keys    []string    // without a key
+	redis   *redisClock // of its slot's server, on a Redis Cluster
 }
 
-func nameLimits(n Namespace, limits []NamedLimit) (out []namedLimit, err error) {
+func nameLimits(n Namespace, limits []NamedLimit, born time.Time) (out []namedLimit, err error) {
 	for _, l := range limits {
 		windows, err := declare(l.Rate)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, namedLimit{l, windows, n.limitKeys(l.Name, "")})
+		out = append(out, namedLimit{l, windows, n.limitKeys(l.Name, ""), newRedisClock(born)})
 	}
 	return out, nil
 }
@@ -378,11 +379,13 @@ func (c *granter) drawOne(ctx context.Context, l line, more ...any) (r reply, er
 	p.keys = append([]string{p.namespace.limitReports(l.of.Name)}, l.keys(p.namespace)...)
 	for range 16 { // the windows may be of another time, as in within
 		asked := c.clock.now()
-		r, err = limitScript.run(ctx, c.rdb, p, c.caller(), append([]any{"limits", l.text(c.redisTime())}, more...)...)
+		clock := l.of.redis
+		steady, by := clock.watch(asked)
+		r, err = limitScript.run(ctx, c.rdb, p, c.caller(), append([]any{"limits", l.text(time.UnixMicro(clock.at(asked))), "steady", steady, "by", by}, more...)...)
 		if err != nil {
 			return r, unavailable("draw on limit", l.of.Name, err)
 		}
-		c.redis.observe(r.now, asked, c.clock.now())
+		clock.observe(r.now, asked, c.clock.now())
 		if r.result != resultBounds {
 			return r, nil
 		}

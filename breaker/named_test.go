@@ -50,6 +50,7 @@ func elsewhere(do action, limits ...string) action {
 		defer func() { _ = b.Close() }()
 		other.b, other.place = b, placeOf(o.Destination, "")
 		look(&other)
+		h.known(b)
 		return do(&other)
 	}
 }

@@ -26,7 +26,7 @@ type question struct {
 	texts   []string
 
 	argsHere    [96]any // most need no more
-	numbersHere [16]int64
+	numbersHere [20]int64
 	textsHere   [16]string
 	permitHere  [1]uint64
 }
@@ -69,6 +69,11 @@ func (c *core) question(s *script, key string) *question {
 	}
 	if key != "" {
 		q.args[argv+argKey] = &q.key
+	}
+	if s != rescheduledScript { // which counts no calls in flight
+		steady, by := c.redis.watch(c.clock.now())
+		q.number("steady", steady)
+		q.number("by", by)
 	}
 	return q
 }

@@ -53,7 +53,7 @@ local function to_decide(b)
   elseif b.state == 'OPEN' then
     return now >= b.open_until and not until_reset(b)
   elseif b.state == 'HALF_OPEN' then
-    return b.probe_token ~= '' and b.probe_token ~= token and now >= b.probe_until -- its process has died, or hangs
+    return b.probe_token ~= '' and b.probe_token ~= token and over(b.probe_until, b.probe_until - b.probe_started)
   end
   local ended = b.metered > 0 and (b.budget_left < 1 or b.budget_reset > 0 and now >= b.budget_reset)
   for reset in string.gmatch(b.metered > 0 and b.windows or '', '%S+ %d+ (%d+) %d+') do
@@ -110,7 +110,7 @@ local function ask(b, token)
     return nil, 'probe', function() end
   end
   if b.probe_token ~= '' then
-    return 'probe', math.ceil(b.probe_until - now)
+    return 'probe', now < b.probe_until and math.ceil(b.probe_until - now) or ASK_AGAIN
   end
   if now < b.probe_after then
     return 'probe', math.ceil(b.probe_after - now)

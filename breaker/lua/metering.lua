@@ -4,32 +4,48 @@ local JOIN_WITHIN = 30000       -- ms within which every instance reports its ca
 local ASK_AGAIN = 1000          -- ms after which a call that a full cap has refused asks again at the latest
 local WAITS_FOR = 5000          -- ms that an instance counts as waiting after it has asked
 
--- lease_ends is the score of a call whose lease begins now: the last ms of it, and in its fraction
--- the class of its length, in 64ths. A lease of class n lasts less than 2^n ms.
-local function lease_ends(length, class)
-  return int(math.ceil(now + length) - 1) .. string.format('.%06d', class * 1000000 / 64)
+-- lease_ends is the score of a call whose lease begins now: the last ms of it, and in its fraction, in 64ths, the binary
+-- logarithm of its length, rounded up to a 64th.
+local function lease_ends(length)
+  return int(math.ceil(now + length) - 1) .. string.format('.%06d', math.ceil(math.log(length) / math.log(2) * 64) * 1000000 / 4096)
 end
 
--- in_flight is the number of metered calls. A call whose lease has ended does not count: its
--- process has died. A lease begins anew if more of it is left than its class has: the clock must
--- have gone back. Those of instances with longer ones than the caller's are looked at, too; at_cap
--- also shorter ones, of the 100 that end last.
+-- over says that a lease of so many ms, which ended at an instant, is over: its process has died. If the clock was set
+-- forward since it began, its time is counted from then on. named.steady is since when, ms, the clock has agreed with the
+-- caller's own, and named.by its latest plausible time now. Whoever does not send them concludes no death.
+local function over(ends, length)
+  local steady = tonumber(named.steady)
+  if not steady or now > number(named.by) then
+    steady = now
+  end
+  return ends <= now and (ends - length >= steady - 2000 or now >= steady + length)
+end
+
+-- in_flight is the number of metered calls. One whose lease is over does not count. A lease begins anew if more of it
+-- is left than its length: the clock must have gone back. Those of instances with longer ones than the caller's are
+-- looked at, too; at_cap also shorter ones, of the 100 that end last.
 local function in_flight(b, at_cap)
-  local ended = redis.call('ZRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)), 'LIMIT', '0', '100')
-  if #ended > 0 then
-    redis.call('ZREM', b.inflight_key, unpack(ended))
+  local ended, dead = redis.call('ZRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)), 'WITHSCORES', 'LIMIT', '0', '1000'), {}
+  for i = 1, #ended, 2 do
+    local ends = tonumber(ended[i + 1])
+    if over(ends, 2 ^ (ends % 1 * 64)) then
+      dead[#dead + 1] = ended[i]
+    end
+  end
+  if #dead > 0 then
+    redis.call('ZREM', b.inflight_key, unpack(dead, 1, math.min(#dead, 100)))
   end
   local lease = number(named.lease)
   local long = at_cap and redis.call('ZREVRANGE', b.inflight_key, '0', '99', 'WITHSCORES') or
     lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + 2 * lease)), '+inf', 'WITHSCORES', 'LIMIT', '0', '100') or {}
   for i = 1, #long, 2 do
     local ends = tonumber(long[i + 1])
-    local class = ends % 1 * 64 -- 0: noted by an earlier version
-    if class > 0 and ends > now + 2 ^ class then
-      redis.call('ZADD', b.inflight_key, lease_ends(2 ^ class, class), long[i])
+    local length = 2 ^ (ends % 1 * 64) -- 1: noted by an earlier version
+    if length > 1 and ends > now + length then
+      redis.call('ZADD', b.inflight_key, lease_ends(length), long[i])
     end
   end
-  return redis.call('ZCOUNT', b.inflight_key, '(' .. int(math.floor(now)), '+inf')
+  return redis.call('ZCARD', b.inflight_key) - math.max(0, #dead - 100)
 end
 
 -- meter counts a call in until the end of its lease.
@@ -38,10 +54,8 @@ local function meter(b, token, lease)
   if b.ramp == 1 then
     b.pace_gap, b.dirty = math.max(0, math.floor(now) - b.pace_from), true
   end
-  local _, class = math.frexp(lease)
-  redis.call('ZADD', b.inflight_key, lease_ends(lease, class), token)
-  local last = redis.call('ZRANGE', b.inflight_key, '-1', '-1', 'WITHSCORES') -- another lease may be longer
-  redis.call('PEXPIRE', b.inflight_key, int(math.ceil(tonumber(last[2]) - now + 60000)))
+  redis.call('ZADD', b.inflight_key, lease_ends(lease), token)
+  redis.call('PEXPIRE', b.inflight_key, int(KEY_KEPT)) -- long: a clock that is set forward must not end it
 end
 
 -- cap is how many calls may be in flight in the fleet: the configured number or the learned

@@ -165,7 +165,7 @@ local function keep(b)
     return
   end
   local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until, b.budget_reset,
-    (b.round_started + b.learned_length) / 1000)
+    (b.round_started + b.learned_length) / 1000, b.probe_token ~= '' and now + KEY_KEPT or 0) -- a probe outlives a clock that is set forward
   for reset in string.gmatch(b.windows, '%S+ %d+ (%d+) %d+') do
     waits = math.max(waits, number(reset))
   end

@@ -8,7 +8,6 @@
 --   writes   JSON: [{"key": of the key, "set": {field: text}, "event", "ended": entries of the history and of the incidents, "incident" that is over,
 --            "note": the event is no transition, "add": {field: number}, "below": so many failures}, …]
 --   reports  permits whose reports are counted, and ended of which the call is over
---   forget, key_forget  leases of calls end too late: the clock went back
 --   joined, key_joined  a budget begins: what instances have joined with is of another one
 --   cap, key_cap, sequence, calls, key_calls  as in done.lua
 -- Result
@@ -42,10 +41,8 @@ for token in string.gmatch(given('reports'), '%S+') do
 end
 for _, b in ipairs({ parent, child }) do
   local prefix = b.key and 'key_' or ''
-  for name, key in pairs({ forget = b.inflight_key, joined = b.joined_key }) do
-    if given(prefix .. name) ~= '' then
-      redis.call('DEL', key)
-    end
+  if given(prefix .. 'joined') ~= '' then
+    redis.call('DEL', b.joined_key)
   end
 end
 for _, w in ipairs(writes) do

@@ -58,8 +58,9 @@ type Event struct {
 
 	MeterEvent, KeyMeterEvent string // of Counted: as learn.lua has it
 
-	OfKey           bool // of Due: it is the key's breaker
-	Rated, KeyRated bool // and declared limits space the calls
+	OfKey           bool  // of Due: it is the key's breaker
+	Rated, KeyRated bool  // and declared limits space the calls
+	Steady          int64 // since when Redis's clock has agreed with the instance's, ms
 
 	Length int64 // ms, of Tripped and Forcing; 0: until a reset
 }
@@ -77,14 +78,13 @@ type Options struct {
 
 // Pair is what Redis says of a destination and of a key of it.
 type Pair struct {
-	Destination, Key       State
-	Keyed                  bool // there is a key
-	Lost, KeyLost          *State
-	InFlight, KeyInFlight  int64 // calls that the meter has
-	Version                int64 // the highest revision
-	Capacity               int64 // calls that all instances make at once
-	ForgetCalls, KeyForget bool  // the clock went back: the meter's leases would end that much later
-	NewBudget, KeyBudget   bool  // what instances have joined with was of another budget
+	Destination, Key      State
+	Keyed                 bool // there is a key
+	Lost, KeyLost         *State
+	InFlight, KeyInFlight int64 // calls that the meter has
+	Version               int64 // the highest revision
+	Capacity              int64 // calls that all instances make at once
+	NewBudget, KeyBudget  bool  // what instances have joined with was of another budget
 }
 
 // Effect is a change that is to be stored, and published.

@@ -34,13 +34,13 @@ func (p Pair) Next(e Event, us int64, o Options) (Pair, []Effect) {
 	}
 	e.Accepted, e.KeyAccepted = min(e.Accepted, us), min(e.KeyAccepted, us)
 	t := &turn{o: o, us: us, now: float64(us) / 1000, capacity: p.Capacity, version: max(p.Version, p.Destination.Revision, p.Destination.Generation)}
-	parent := &breaker{State: p.Destination, turn: t, inFlight: p.InFlight, forget: &p.ForgetCalls, joined: &p.NewBudget}
+	parent := &breaker{State: p.Destination, turn: t, inFlight: p.InFlight, joined: &p.NewBudget}
 	var child *breaker
 	all := []*breaker{parent}
 	parent.settle(p.Lost)
 	if p.Keyed {
 		t.version = max(t.version, p.Key.Revision, p.Key.Generation)
-		child = &breaker{State: p.Key, turn: t, key: true, inFlight: p.KeyInFlight, forget: &p.KeyForget, joined: &p.KeyBudget}
+		child = &breaker{State: p.Key, turn: t, key: true, inFlight: p.KeyInFlight, joined: &p.KeyBudget}
 		child.id = child.Name[min(len(child.Name), len(parent.Name)+1):]
 		all = append(all, child)
 		child.settle(p.KeyLost)

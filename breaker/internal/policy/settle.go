@@ -52,9 +52,6 @@ func (b *breaker) repair() {
 		}
 	}
 	b.Windows = "" // the one that binds stays, and the others are announced again
-	if back > 1000 {
-		*b.forget = true
-	}
 	b.UpdatedAt, b.dirty = b.ms(), true
 }
 
@@ -81,14 +78,20 @@ func (b *breaker) due(e *Event) {
 		}
 	case b.cooled():
 		b.halfOpen()
-	case b.State.State == HalfOpen && b.ProbeToken != "" && b.now >= float64(b.ProbeUntil):
+	case b.State.State == HalfOpen && b.ProbeToken != "" && b.over(&b.Lease, float64(e.Steady)):
 		b.retryProbe(b.ProbeUntil) // its process has died, or hangs
 	}
 }
 
+// over is that of metering.lua, of a probe's lease.
+func (b *breaker) over(l *Lease, steady float64) bool {
+	length := float64(l.ProbeUntil - l.ProbeStarted)
+	return b.now >= float64(l.ProbeUntil) && (float64(l.ProbeStarted) >= steady-2000 || b.now >= steady+length)
+}
+
 // At is a breaker as of an instant: what a reader sees that changes nothing.
 func (s State) At(us int64) State {
-	b := breaker{State: s, turn: &turn{us: us, now: float64(us) / 1000}, forget: new(bool)}
+	b := breaker{State: s, turn: &turn{us: us, now: float64(us) / 1000}}
 	b.settle(nil)
 	return b.State
 }

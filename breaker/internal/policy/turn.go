@@ -19,7 +19,6 @@ type breaker struct {
 	closed   bool   // the report met it CLOSED,
 	probed   bool   // or is of its probe
 	emitted  *emitted
-	forget   *bool
 	joined   *bool
 }
 
