@@ -314,6 +314,7 @@ type Stats struct {
 	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`
 	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last heartbeat of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
+	HeldBy           string         `json:"held_by" doc:"What holds its jobs back now; empty: nothing is known to." example:"50 keys are rate limited; other keys run"`
 	Unreachable      *Unreachable   `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 	Alone            *RefusedAlone  `json:"refused_alone,omitempty" doc:"Jobs that its API refused while it accepted others, in this hour and the one before; absent: none."`
 	Calls            *ops.CallTimes `json:"calls,omitempty" doc:"How long its calls took; absent: none has ended within the last hour."`

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/doctor"
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/store"
-
-	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 type doctorCmd struct {
@@ -31,6 +31,15 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process, s *session) error {
 	})
 	if report == nil || err != nil && len(report.Findings) == 0 {
 		return fmt.Errorf("doctor: %w", err)
+	}
+	stats, statsErr := s.Stats(ctx, "")
+	err = errors.Join(err, statsErr)
+	for _, d := range stats {
+		if waiting := d.Backlog - d.Counts[jobs.Running] - d.Counts[jobs.Paused] - d.Counts[jobs.Waiting]; waiting > 0 && d.HeldBy != "" && !d.Paused {
+			report.Findings = append(report.Findings, doctor.Finding{
+				Kind: doctor.KindHeld, Queue: store.Namespace(s.cfg.RedisNamespace).Queue(d.Destination, store.Default), Count: waiting, Detail: "jobs wait: " + d.HeldBy,
+			})
+		}
 	}
 	repairs := ops.AuditEntry{By: p.why("").By, Action: "doctor repair", Reason: c.Reason}
 	var kinds []string
@@ -78,7 +87,7 @@ func repaired(f doctor.Finding) string {
 	switch {
 	case f.Repaired:
 		return "yes"
-	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindOverride, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindRoute:
+	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindOverride, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindRoute, f.Kind == doctor.KindHeld:
 		return "-"
 	}
 	return "no"

@@ -101,11 +101,8 @@ func statsTable(items []ops.Stats, now time.Time) table[ops.Stats] {
 		if u := d.Unreachable; u != nil {
 			details = append(details, "UNREACHABLE: "+explain.NotReached(*u, d.Backlog-d.Counts[jobs.Running], now))
 		}
-		if d.Pause != nil {
-			details = append(details, d.Pause.String())
-		}
-		if next := ops.Next(d.Breaker, now); next != "" {
-			details = append(details, next)
+		if d.HeldBy != "" {
+			details = append(details, d.HeldBy)
 		}
 		return append(cells, strings.Join(details, "; "))
 	}

@@ -37,7 +37,7 @@ func TestStats(t *testing.T) {
 
 	want := regexp.MustCompile(`^DESTINATION  BREAKER  QUEUE   WORKER SEEN  BACKLOG  OLDEST  PENDING  PAUSED  CANCELLED  EXPIRED  DETAIL
 blog         CLOSED   paused  never        0        -       0        0       0          0        paused by \S+
-shop         OPEN     open    [0-9ms]+ ago +3        [0-9ms]+ +2        1       1          1        opened by hand until it is reset
+shop         OPEN     open    [0-9ms]+ ago +3        [0-9ms]+ +2        1       1          1        opened by hand by \S+; jobs of shop wait until: tidegate breaker reset shop
 $`)
 	if out := b.run(t, "stats").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

@@ -265,6 +265,8 @@ func (w *Waiting) addPlace() {
 		w.Text += "; " + w.place()
 	case Queued:
 		switch first := w.Ahead != nil && *w.Ahead == 0; {
+		case w.pace != "":
+			w.Text = "waiting for its turn: " + w.place() + "; " + w.pace
 		case w.Text == inLine && first && *w.MoreUrgent == 0:
 			w.Text = nextInLine
 		case w.Text == inLine:

@@ -39,6 +39,9 @@ func (w *Waiting) Brief(j *jobs.Job) string {
 	case NoWorker:
 		return "no worker serves " + j.Destination
 	case Queued:
+		if w.pace != "" {
+			return "in line; " + w.pace
+		}
 		if w.Ahead != nil && *w.Ahead == 0 {
 			return "next in line for a worker"
 		}

@@ -77,6 +77,7 @@ type Waiting struct {
 
 	reserved bool   // for more urgent jobs: it has no turn yet
 	others   bool   // jobs of other priorities wait
+	pace     string // what holds the calls of its destination back
 	brief    string // see Brief; "" for the words of its Reason
 }
 

@@ -17,15 +17,18 @@ func Urgency(b breaker.Status, now time.Time) int {
 	case b.State != breaker.Closed:
 		return 0
 	case b.Budget != nil && b.Budget.Remaining == 0 || RateHolds(b, now) || ConcurrencyHolds(b):
-		return 1
+		return atLimit
 	case b.Forced != "":
 		return 2
 	}
 	return Callable
 }
 
-// Callable is the Urgency of a breaker that can be called.
-const Callable = 3
+const (
+	// Callable is the Urgency of a breaker that can be called, atLimit that of one whose limits hold calls back.
+	Callable = 3
+	atLimit  = 1
+)
 
 // LimitedFirst sorts breakers by their Urgency, and keeps their order otherwise.
 func LimitedFirst(list []breaker.Status, now time.Time) {

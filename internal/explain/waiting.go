@@ -65,7 +65,11 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case w == nil && reservedFor(f.breaker, j.Priority) != "":
 		return &Waiting{Reason: ByRate, Text: reservedFor(f.breaker, j.Priority), reserved: true}
 	case w == nil:
-		return &Waiting{Reason: Queued, Text: inLine}
+		w = &Waiting{Reason: Queued, Text: inLine}
+		if w.pace = Pace(f.breaker, f.now); w.pace != "" {
+			w.Text = "in line; " + w.pace
+		}
+		return w
 	case missing != "":
 		w.Text += "; but " + missing + ": start one with: tidegate worker"
 	}
@@ -98,7 +102,7 @@ func (f facts) byKey(j *jobs.Job) *Waiting {
 	w := f.describe(forCost(*f.key, j.Cost), name)
 	switch {
 	case w == nil:
-		return &Waiting{Reason: Queued, Text: "waits for its turn among the jobs of key " + key}
+		return &Waiting{Reason: Queued, Text: "waits for the earlier jobs of key " + key}
 	case key != j.Key && !strings.Contains(w.Text, name):
 		w.Text += "; KEY_BY makes it a job of key " + key
 	}

@@ -143,7 +143,7 @@ func TestWaiting(t *testing.T) {
 	}, {
 		name: "among the jobs of a key that has opened", key: &breaker.Status{},
 		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Second)},
-		want: Waiting{Reason: Queued, Text: "waits for its turn among the jobs of key alice"},
+		want: Waiting{Reason: Queued, Text: "waits for the earlier jobs of key alice"},
 	}, {
 		name: "worker silent for a moment", seen: 30 * time.Second,
 		want: Waiting{Reason: Queued, Text: "in line for a free worker"},

@@ -144,7 +144,7 @@ type Report struct {
 	Backlog     int       `json:"backlog" doc:"How many jobs are to start, without those that wait for parents or are paused." example:"120"`
 	Waiting     int       `json:"waiting_for_parents" doc:"How many wait for parents; they are not part of the forecast." example:"0"`
 	EmptyAt     ETA       `json:"empty_at" doc:"When the last job starts, if none is enqueued."`
-	Binding     string    `json:"binding" doc:"What holds the jobs longest; empty: nothing does." example:"60 calls an hour"`
+	Binding     string    `json:"binding" doc:"What holds the jobs now, and longest; empty: nothing does." example:"60 calls an hour"`
 	OneMore     string    `json:"one_more_worker" doc:"What one more worker would change." example:"nothing: 60 calls an hour hold the jobs"`
 	Expire      int       `json:"expire" doc:"About how many jobs expire before they can start." example:"17"`
 	ExpireSoon  int       `json:"expire_within_hour" doc:"About how many of them expire within an hour." example:"9"`

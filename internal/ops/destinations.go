@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -37,6 +38,7 @@ type Stats struct {
 	Breaker     breaker.Status        `json:"breaker" doc:"Its breaker."`
 	Unreachable *jobs.UnreachableInfo `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 	Alone       *jobs.RefusedAlone    `json:"refused_alone,omitempty" doc:"Jobs that its API refused while it accepted others, in this hour and the one before; absent: none."`
+	HeldBy      string                `json:"held_by"`
 	Calls       *CallTimes            `json:"calls,omitempty" doc:"How long its calls took; absent: none has ended within the last hour."`
 }
 
@@ -98,9 +100,12 @@ func (s *System) withBreakers(ctx context.Context, found []jobs.DestinationStats
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Stats, len(found))
+	out, now := make([]Stats, len(found)), time.Now()
 	for i, d := range found {
-		out[i] = Stats{DestinationStats: d, Breaker: breakers[i][0], Unreachable: unreached(workers, d.Destination), Calls: calls[i]}
+		out[i] = Stats{
+			DestinationStats: d, Breaker: breakers[i][0], Unreachable: unreached(workers, d.Destination), Calls: calls[i],
+			HeldBy: explain.Holds(breakers[i][0], breakers[i][1:], d.Pause, now),
+		}
 		if r, refused := alone[d.Destination]; refused {
 			out[i].Alone = &r
 		}
@@ -238,6 +243,8 @@ type Target struct {
 	// Workers serve it, Partly of them do not reach it. Unreached is set if none does.
 	Workers, Partly int
 	Unreached       *jobs.UnreachableInfo
+	// HeldBy says what holds its jobs back now; "" if nothing is known to.
+	HeldBy string
 }
 
 // workerSilence is how long after its last heartbeat a worker of Tidegate's own destinations, which workers do not
@@ -289,6 +296,7 @@ func (s *System) Targets(ctx context.Context, of []jobs.Destination, workers job
 			t.Workers = 1
 		}
 		t.count()
+		t.HeldBy = explain.Holds(t.Breaker, t.Keys, t.Survey.Pause, now)
 		out[i] = t
 	}
 	return out, nil

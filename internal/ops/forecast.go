@@ -2,7 +2,11 @@ package ops
 
 import (
 	"context"
+	"strings"
+	"time"
 
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -12,5 +16,26 @@ func (s *System) Forecast(ctx context.Context, destination, key string) (*jobs.F
 	if err := mayWhole(ctx, destination); err != nil {
 		return nil, err
 	}
-	return s.client.Forecast(ctx, destination, key)
+	f, err := s.client.Forecast(ctx, destination, key)
+	if err != nil || f.Backlog == 0 {
+		return f, err
+	}
+	workers, err := s.workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	breakers, err := s.servingBreakers(ctx, workers, []string{destination})
+	if err != nil {
+		return nil, err
+	}
+	b := breakers[0][0]
+	held := explain.Holds(b, breakers[0][1:], nil, time.Now())
+	said := b.State != breaker.Closed || strings.Contains(held, f.Binding) || b.Learned != nil && strings.HasPrefix(f.Binding, "about ")
+	switch {
+	case held != "" && said:
+		f.Binding = held
+	case held != "":
+		f.Binding = held + "; longest by " + f.Binding
+	}
+	return f, nil
 }

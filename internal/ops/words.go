@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -72,13 +71,16 @@ func StateWords(b breaker.Status) Words {
 	case b.SlowStart > 0:
 		return Words{"slow", "Recovering", "CLOSED again, with few calls at a time at first: 1, 2, 4 and so on."}
 	}
+	if pace := explain.Pace(b, time.Now()); pace != "" {
+		return Words{"closed", "Closed", "CLOSED: " + pace + "."}
+	}
 	return Words{"closed", "Closed", "CLOSED: calls go out as jobs come."}
 }
 
 // Unreachable words a destination that no worker reaches.
 var Unreachable = Words{"gone", "Unreachable", "Calls do not leave any of its workers. They try again by themselves."}
 
-// Next says what happens next to a breaker, in short; "" if calls go out.
+// Next says what happens next to a breaker, in short, or what holds its calls back; "" if nothing does.
 func Next(b breaker.Status, now time.Time) string {
 	switch {
 	case b.UntilReset:
@@ -93,16 +95,8 @@ func Next(b breaker.Status, now time.Time) string {
 		return "kept closed by hand until it is reset"
 	case b.Forced != "":
 		return "kept closed by hand until " + explain.At(b.ForcedUntil, now)
-	case b.SlowStart > 0:
-		return fmt.Sprintf("slow start: %d in flight at most", b.SlowStart)
-	case b.Budget != nil:
-		return explain.Budget(b)
-	case explain.ConcurrencyHolds(b):
-		return explain.InFlight(b)
-	case explain.RateHolds(b, now):
-		return explain.NextByRate(b, now)
 	}
-	return ""
+	return explain.Pace(b, now)
 }
 
 // Upper makes the first letter upper case.
