@@ -37,8 +37,8 @@ func (s *System) Keys(ctx context.Context, destination string) (KeyBacklog, erro
 
 // Note says how exact the counts are; "" if they are.
 func (b KeyBacklog) Note() string {
-	if !b.Sampled {
+	if !b.Sampled || b.Of == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Estimated from %d of %d jobs in the queue; held jobs are counted.", b.Read, b.Of)
+	return fmt.Sprintf("Jobs in the queue are estimated: %d of %d were read. Held jobs are counted exactly.", b.Read, b.Of)
 }
