@@ -75,10 +75,9 @@ type Destination struct {
 const (
 	// headerTimeout is how long a request's header may take: probes send it at once.
 	headerTimeout = 2 * time.Second
-	// connections is how many may be open at once, and perPeer of one address: they are
+	// connections is how many may be open at once: they are
 	// taken from what the process needs for Redis and its calls.
 	connections = 256
-	perPeer     = 64
 	// readyFor is how long a report of a ready worker is reused, notReadyFor another one.
 	readyFor    = time.Second
 	notReadyFor = 100 * time.Millisecond
@@ -116,7 +115,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", o.Metrics)
 	s.web, err = webserver.Start(ctx, webserver.Options{
-		Listener: l, Handler: mux, Logger: o.Logger, MaxConnections: connections, MaxPerPeer: perPeer, CloseWithin: time.Second,
+		Listener: l, Handler: mux, Logger: o.Logger, MaxConnections: connections, CloseWithin: time.Second,
 		Limits: webserver.Limits{Header: headerTimeout, Stall: headerTimeout},
 	})
 	if err != nil {

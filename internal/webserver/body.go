@@ -12,18 +12,17 @@ import (
 // ErrSlowBody is the error of reading a body that comes too slowly: 408.
 var ErrSlowBody = errors.New("the body of the request came too slowly")
 
-// body is the body of a request with a minimum rate. Only time spent waiting for the client
-// counts.
+// body is the body of a request with a minimum rate: each byte that comes earns time, and waiting for the client, not what
+// its handler does, takes it.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
-	stall   time.Duration
+	stall   time.Duration // at most, and at first
 	rate    int
 
-	waited time.Duration
-	got    int64
-	ended  bool
-	slow   bool
+	left  time.Duration
+	ended bool
+	slow  bool
 }
 
 // Read reads the body. The error wraps [ErrSlowBody] if the rate is too low.
@@ -34,17 +33,10 @@ func (b *body) Read(p []byte) (int, error) {
 	case b.slow:
 		return 0, fmt.Errorf("webserver: %w", ErrSlowBody)
 	}
-	earned := time.Duration(float64(b.got) / float64(b.rate) * float64(time.Second))
-	left := min(b.stall, b.stall+earned-b.waited)
-	if left <= 0 {
-		b.slow = true
-		return b.Read(p)
-	}
-	b.deadline(time.Now().Add(left))
 	began := time.Now()
+	b.deadline(began.Add(b.left))
 	n, err := b.ReadCloser.Read(p)
-	b.waited += time.Since(began)
-	b.got += int64(n)
+	b.left = min(b.stall, b.left-time.Since(began)+time.Duration(float64(n)/float64(b.rate)*float64(time.Second)))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.slow = true

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -288,46 +290,57 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// Who opens many connections from one address, and sends half a header on each, has only
-// those closed: a slow client at another address gets its answer.
-func TestManyConnectionsOfOnePeer(t *testing.T) {
+// Clients that send half a header, or half a body, and no more have their connections until their time is over; others
+// beside them get their answers, at once while there is a connection left, and else after that time.
+func TestSlowClients(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]webserver.Options{
-		"bounded per peer": {MaxConnections: 64, MaxPerPeer: 4},
-		"crowded":          {MaxConnections: 8},
-	} {
-		o.Handler, o.Limits = reading, webserver.Limits{Header: 30 * time.Second}
-		s := start(t, o)
-		elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-		slow, err := elsewhere.DialContext(t.Context(), "tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = slow.Close() })
-		if err := slow.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(slow, "GET / HTTP/1.1\r\nHost: local"); err != nil {
-			t.Fatal(err)
-		}
-		var first net.Conn
-		for i := range 40 {
-			c := s.send("GET / HTTP/1.1\r\nHost: local")
-			if i == 0 {
-				first = c
+	for name, most := range map[string]int{"room for all": 128, "full": 8} {
+		s := start(t, webserver.Options{Limits: quick, MaxConnections: most, Handler: reading})
+		for i := range 80 {
+			s.send([]string{"GET / HTTP/1.1\r\nHost: local", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhello"}[i%2])
+			if i%20 == 0 {
+				if status, _, body := s.get("GET", "/"); status != 200 || body != "0" {
+					t.Errorf("%s: %d %q", name, status, body)
+				}
 			}
 		}
-		if _, err := first.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%s: the oldest of many connections is still open", name)
-		}
-		if _, err := io.WriteString(slow, "host\r\n\r\n"); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if status, body := answer(t, slow); status != 200 || body != "0" {
+		if status, _, body := s.get("GET", "/"); status != 200 || body != "0" {
 			t.Errorf("%s: %d %q", name, status, body)
 		}
-		if _, _, body := s.get("GET", "/"); body != "0" {
-			t.Errorf("%s: %q", name, body)
-		}
+	}
+}
+
+// However many requests come at once, each that is handled has its answer, and none is cut: those for which there is no
+// connection wait, also for clients that keep theirs.
+func TestMoreRequestsThanConnections(t *testing.T) {
+	t.Parallel()
+	var handled atomic.Int64
+	s := start(t, webserver.Options{MaxConnections: 32, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handled.Add(1)
+		reading(w, r)
+	})})
+	var clients sync.WaitGroup
+	const many = 400
+	for range many {
+		c := s.dial()
+		clients.Go(func() {
+			if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"); err != nil {
+				t.Error(err)
+				return
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			body, err := io.ReadAll(resp.Body)
+			if resp.Body.Close(); err != nil || string(body) != "5" {
+				t.Errorf("%q, %v", body, err)
+			}
+		})
+	}
+	clients.Wait()
+	if n := handled.Load(); n != many {
+		t.Errorf("%d requests were handled, %d answered", n, many)
 	}
 }

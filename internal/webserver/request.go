@@ -63,8 +63,9 @@ func Routed(mux *http.ServeMux) http.Handler {
 func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.requests.Add(1)
 	defer s.requests.Add(-1)
-	s.conns.waits(r.Context(), time.Time{})
-	defer func() { s.conns.waits(r.Context(), time.Now()) }()
+	if closedBefore(r.Context()) {
+		panic(http.ErrAbortHandler)
+	}
 	n := &note{server: s, remote: r.RemoteAddr, began: time.Now()}
 	control := http.NewResponseController(rw)
 	w := &writer{ResponseWriter: rw, control: control, within: s.o.Limits.Write, began: n.began}
@@ -74,7 +75,7 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	// that copies the request would not remove.
 	r.MultipartForm = new(multipart.Form)
 	if r.Body != nil && r.Body != http.NoBody {
-		b := &body{ReadCloser: r.Body, control: control, stall: s.o.Limits.Stall, rate: s.o.Limits.Rate}
+		b := &body{ReadCloser: r.Body, control: control, stall: s.o.Limits.Stall, rate: s.o.Limits.Rate, left: s.o.Limits.Stall}
 		b.deadline(time.Now().Add(b.stall)) // the server reads the rest that the handler leaves
 		r.Body = b
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {

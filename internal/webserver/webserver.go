@@ -36,14 +36,10 @@ type Options struct {
 	// a [Stream] the time until it began. It must be quick and may be called by many
 	// goroutines at once. Nil for none.
 	OnRequest func(route, method string, code int, took time.Duration)
-	// MaxConnections bounds the open connections; more wait until one ends. Idle connections
-	// are closed before that, the oldest of the address with the most first. Streams
-	// ([Stream]) can have half of them. Default 1024.
+	// MaxConnections bounds the open connections; more wait until one ends. While three quarters
+	// are open, each is closed after its response. Streams ([Stream]) can have half of them.
+	// Default 4096.
 	MaxConnections int
-	// MaxPerPeer bounds the connections of one address: its oldest idle connection is closed
-	// for a new one, else the new one. 0: no bound, such as behind a proxy, where all have one
-	// address.
-	MaxPerPeer int
 	// CloseWithin is how long Close waits for requests in progress. Default 10 s.
 	CloseWithin time.Duration
 	// Limits are the times that a client has. Zero values take the defaults.
@@ -77,7 +73,7 @@ type Server struct {
 	o        Options
 	listener net.Listener
 	http     *http.Server
-	conns    conns
+	fresh    sync.Map      // connections that have sent nothing yet, by net.Conn
 	done     chan struct{} // closed when nothing is accepted any more
 
 	closing context.Context // ends first: streams end
@@ -95,7 +91,7 @@ type Server struct {
 // address.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	o.MaxConnections = cmp.Or(o.MaxConnections, 1024)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 4096)
 	o.CloseWithin = cmp.Or(o.CloseWithin, 10*time.Second)
 	o.Limits.Header = cmp.Or(o.Limits.Header, 5*time.Second)
 	o.Limits.Idle = cmp.Or(o.Limits.Idle, 2*time.Minute)
@@ -113,14 +109,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, done: make(chan struct{}),
-		conns: conns{
-			slots: semaphore.NewWeighted(int64(o.MaxConnections)), most: o.MaxConnections, perPeer: o.MaxPerPeer,
-			open: map[net.Conn]*conn{}, peers: map[string]int{},
-		},
 		streams: semaphore.NewWeighted(int64(max(1, o.MaxConnections/2))),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.listener = limited{l, s.conns.slots, s.closing}
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
@@ -129,11 +120,16 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		WriteTimeout:      o.Limits.Write, // extended with each write
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return s.base },
-		ConnState:         s.conns.changed,
-		ConnContext:       s.conns.context,
-		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		ConnState: func(nc net.Conn, state http.ConnState) {
+			if s.fresh.Delete(nc); state == http.StateNew {
+				s.fresh.Store(nc, nil)
+			}
+		},
+		ConnContext: func(ctx context.Context, nc net.Conn) context.Context { return context.WithValue(ctx, connKey{}, nc) },
+		ErrorLog:    slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	s.http.RegisterOnShutdown(s.close)
+	s.listener = &bounded{Listener: l, server: s.http, slots: semaphore.NewWeighted(int64(o.MaxConnections)), most: int64(o.MaxConnections), closing: s.closing}
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -167,7 +163,9 @@ func (s *Server) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.CloseWithin)
 	defer cancel()
 	// Shutdown would wait for them 5 s.
-	defer time.AfterFunc(forFresh, s.conns.closeFresh).Stop()
+	defer time.AfterFunc(forFresh, func() {
+		s.fresh.Range(func(nc, _ any) bool { return nc.(net.Conn).Close() == nil || true })
+	}).Stop()
 	err := s.http.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests.Load())
