@@ -87,6 +87,7 @@ func (s *situation) values() values {
 	} else {
 		v.set("next_try", "now, by one call")
 	}
+	v.setIf(!s.Asked.IsZero(), "asked", span(s.Asked.Sub(s.Now)), ", until ", timeSpan(s.Asked), "; tested before, unless the API says so again")
 	v.setIf(s.Expiring > 0 && !s.Until.IsZero(), "expiring_some", thousands(s.Expiring))
 	v.setIf(s.Expiring > 0, "if_expiring")
 	v.setIf(s.Backlog >= 0, "backlog", thousands(s.Backlog))
@@ -461,6 +462,9 @@ func keyList(s *situation) []notice.Text {
 			line = join(line, " until it is reset")
 		default:
 			line = join(line, " until ", timeSpan(k.OpenUntilRedis))
+			if !k.AskedUntil.IsZero() {
+				line = join(line, ", asked for until ", timeSpan(k.AskedUntil))
+			}
 		}
 		switch {
 		case k.Permanent:

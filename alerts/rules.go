@@ -355,6 +355,7 @@ const (
 	openBody = `
 = Since | {since}
 = Until | {until_fact}
+= The API asked for | {asked}
 = Next test | {next_test}
 = Keys that wait | {keys_waiting}
 = Keys limited now | {keys_limited_now}

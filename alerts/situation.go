@@ -36,6 +36,8 @@ type situation struct {
 	Route string
 	// Until is when the API is asked again; zero: not before a person resets the breaker.
 	Until time.Time
+	// Asked is until when the API asked to wait, if it is asked again before that.
+	Asked time.Time
 	// Backlog is how many jobs wait, Expiring how many of them expire before Until.
 	// Negative: not known.
 	Backlog, Expiring int
@@ -148,7 +150,7 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 	if !t.open() || status.State == breaker.Closed {
 		return s, nil // if it has closed just now, the next job reports that
 	}
-	s.State, s.Until, s.SuggestedRate = status.State, status.OpenUntilRedis, status.SuggestedRate
+	s.State, s.Until, s.Asked, s.SuggestedRate = status.State, status.OpenUntilRedis, status.AskedUntil, status.SuggestedRate
 	workers, err := a.client.Workers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("alerts: %w", err)

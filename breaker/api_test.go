@@ -142,7 +142,7 @@ func TestStatusAsJSON(t *testing.T) {
 	for text, into := range map[string]*map[string]any{
 		string(data): &got,
 		`{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
-			`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
+			`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","asked_until":null,"until_reset":false,"cooldown_remaining_ms":252000,` +
 			`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"","streak":0,"streak_limit":0,"streak_of":"","suggested_rate":"",` +
 			`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,` +
 			`"budget":{"remaining":3,"reset_ms":1500,"limit":60},"in_flight":0,"concurrency":0,"rate":null,"forced":"","forced_until":null,` +

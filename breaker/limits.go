@@ -349,6 +349,9 @@ func (r *record) limits(p place, now int64) Limits {
 		w.Remaining, w.ResetsAt = r.BudgetLeft, instant(r.BudgetReset)
 		w.Used = max(0, r.BudgetLimit-r.BudgetLeft)
 	}
+	if asked := instant(r.AskedUntil); r.State != Closed && w.Limit == 0 && w.Remaining < 0 && r.left(r.AskedUntil, now) > 0 {
+		w.Remaining, w.ResetsAt = 0, asked
+	}
 	all := r.windows()
 	if len(all) > 0 {
 		w.Name = all[0].name

@@ -64,8 +64,9 @@ type Options struct {
 	// 0.1, that is up to a tenth; negative none; at most 1. MaxCooldown holds.
 	CooldownJitter float64
 
-	// MaxCooldown is the longest cooldown, and the longest wait that a hint of
-	// the API can ask for. 0 means 1 hour; at least Cooldown.
+	// MaxCooldown is the longest cooldown. If the API asks for a longer wait, it is tested after
+	// MaxCooldown; if it then asks for a wait that ends no earlier, that is kept, up to 24 hours.
+	// 0 means 1 hour; at least Cooldown.
 	MaxCooldown time.Duration
 
 	// IgnoreHints leaves the durations given to [RateLimited] and the budgets

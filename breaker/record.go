@@ -25,6 +25,7 @@ type record struct {
 	Generation    uint64 `json:"generation"`
 	Revision      uint64 `json:"revision"`
 	OpenUntil     int64  `json:"open_until"`
+	AskedUntil    int64  `json:"asked_until"`
 	OpenedAt      int64  `json:"opened_at"`
 	Probes        int    `json:"probes"`
 	Wasted        int    `json:"wasted"`

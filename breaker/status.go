@@ -28,7 +28,10 @@ type Status struct {
 	// OpenUntilRedis is OpenUntil on Redis's clock, for times that are kept in
 	// Redis.
 	OpenUntilRedis time.Time `json:"open_until" nullable:"true" doc:"When an OPEN breaker's time comes." example:"2030-01-31T14:35:00Z"`
-	UntilReset     bool      `json:"until_reset" doc:"True if it was opened by hand until it is reset." example:"false"`
+	// AskedUntil is when the wait ends that the API asked for, if that is later than OpenUntilRedis: it is longer than
+	// [Options.MaxCooldown], so the API is tested before. Zero otherwise.
+	AskedUntil time.Time `json:"asked_until" nullable:"true" doc:"When the wait ends that the API asked for, if the API is tested before that." example:"2030-02-01T12:30:00Z"`
+	UntilReset bool      `json:"until_reset" doc:"True if it was opened by hand until it is reset." example:"false"`
 	// Remaining is never negative. It begins up to 1 ms above the cooldown, since breakers end
 	// at whole milliseconds.
 	Remaining time.Duration `json:"cooldown_remaining_ms" doc:"Milliseconds until open_until." example:"299000"`
@@ -99,10 +102,11 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		fields
 		LastFailure *time.Time `json:"last_failure"`
 		OpenUntil   *time.Time `json:"open_until"`
+		AskedUntil  *time.Time `json:"asked_until"`
 		OpenedAt    *time.Time `json:"opened_at"`
 		ProbeUntil  *time.Time `json:"probe_until"`
 		ForcedUntil *time.Time `json:"forced_until"`
-	}{f, utc(s.LastFailure), utc(s.OpenUntilRedis), utc(s.OpenedAt), utc(s.ProbeUntil), utc(s.ForcedUntil)})
+	}{f, utc(s.LastFailure), utc(s.OpenUntilRedis), utc(s.AskedUntil), utc(s.OpenedAt), utc(s.ProbeUntil), utc(s.ForcedUntil)})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -154,6 +158,9 @@ func (r *record) status() Status {
 		InFlight: r.InFlight, Concurrency: r.Cap, Reserve: r.Reserve, Learned: r.learned(),
 		Rescheduled: r.Rescheduled, Instances: names(r.Instances),
 	}
+	if r.State != Closed && r.AskedUntil > r.OpenUntil && !r.untilReset() {
+		s.AskedUntil = instant(r.AskedUntil)
+	}
 	if r.Metered != 0 {
 		s.Budget = &Budget{Remaining: r.BudgetLeft, Limit: r.BudgetLimit}
 	}
@@ -166,6 +173,9 @@ func (r *record) statusAt(now int64, received time.Time) Status {
 	s := r.status()
 	if s.Budget != nil {
 		s.Budget.Reset = r.left(r.BudgetReset, now)
+	}
+	if r.left(r.AskedUntil, now) == 0 {
+		s.AskedUntil = time.Time{}
 	}
 	if s.State == Open && !r.untilReset() {
 		s.Remaining = r.left(r.OpenUntil, now)

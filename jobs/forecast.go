@@ -106,7 +106,7 @@ func (c *Client) keyLimit(ctx context.Context, f *forecast.Forecast, name string
 	case b.State != breaker.Closed && b.Cause == breaker.CauseCredentials:
 		return at, "the API refuses the credentials of " + name, nil
 	}
-	at = latest(f.At, b.OpenUntilRedis)
+	at = latest(f.At, b.OpenUntilRedis, b.AskedUntil)
 	if b.Rate != nil {
 		at = latest(at, b.Rate.Due(max(0, before)))
 	}

@@ -13,7 +13,7 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'streak_of', 'outage',
   'credentials', 'windows', 'learner', 'streak_jobs', 'probe_token', 'outage_jobs', 'write' }
 local TEXTS_SHARED = #TEXTS - 3
-local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 'open_until', 'opened_at', 'quiet_since', 'probes',
+local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 'open_until', 'asked_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_since',
   'streak_over', 'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'hinted_at', 'updated_at' }

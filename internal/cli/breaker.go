@@ -440,6 +440,7 @@ func (o outputFlag) printBreaker(p *Process, b ops.Breaker, route string, window
 	case b.State == breaker.HalfOpen:
 		r.add("next probe", "now, by the first worker that has a job")
 	}
+	r.addIf("the API", explain.Asked("", b.Status, now))
 	if b.State == breaker.Closed && b.Forced != "" {
 		until := "it is reset"
 		if !b.ForcedUntil.IsZero() {

@@ -178,6 +178,40 @@ func TestPastIncidentsOfKeysAreNamed(t *testing.T) {
 		"1 incident of keys, 3 wasted calls, the latest: tidegate breaker incidents shop/alice; all: tidegate breaker list --destination shop\n", "")
 }
 
+// A wait above the longest cooldown is shown as the API asked for it, and forecast so.
+func TestLongWaitIsShownAsAsked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	api, err := breaker.New(t.Context(), b.server.Client(t), breaker.Options{Destination: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	permit, err := api.Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := permit.Report(t.Context(), breaker.RateLimited(22*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t, "enqueue", "--destination", "shop", "--id", "post-1").ok(t)
+	const asked = `asked for (22h|21h5[0-9]m), until [0-9: -]+; tested before, unless the API says so again`
+	for command, want := range map[string]string{
+		"breaker get shop": `\nreopens +in (1h|59m[0-9]*s?), at [0-9: -]+\nnext probe .*\nthe API +` + asked + `\n`,
+		"breaker list":     `reopens in [0-9hms]+, at [0-9: -]+; the API ` + asked,
+		"get post-1":       `; the API ` + asked,
+		"limits shop":      `shop +announced +- +0 left +(22h|21h5[0-9]m) `,
+	} {
+		if out := b.run(t, strings.Fields(command)...).ok(t); !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("%s printed\n%s\nwant %s", command, out, want)
+		}
+	}
+	status := decode[breaker.Status](t, b.run(t, "breaker", "get", "shop", "-o", "json").ok(t))
+	if left := time.Until(status.AskedUntil); left < 21*time.Hour || left > 22*time.Hour {
+		t.Errorf("asked_until is in %v, want 22 hours", left)
+	}
+}
+
 // Keys that met a limit once do not fill the list: limited ones come first, the rest is counted.
 func TestListOfManyKeys(t *testing.T) {
 	t.Parallel()

@@ -240,7 +240,8 @@ type Breaker struct {
 	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1" max:"1000"`
 	// Part of a cooldown that is added at random once it has grown.
 	CooldownJitter float64 `env:"COOLDOWN_JITTER" envDefault:"0.1" min:"0" max:"1"`
-	// Longest cooldown; also caps what the API asks for.
+	// Longest cooldown. A longer wait that the API asks for is tested after it, and kept, up to a
+	// day, if the API asks for it again.
 	MaxCooldown Millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
 	// A rate-limited response that says how long to wait opens the breaker at once, until
 	// then.

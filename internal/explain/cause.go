@@ -47,6 +47,15 @@ func Why(b breaker.Status, now time.Time) string {
 	return Cause(b.IncidentCause)
 }
 
+// Asked words, after a prefix, a wait that the API asked for and that is longer than the longest cooldown: the API is
+// tested before it ends. "" if there is none.
+func Asked(prefix string, b breaker.Status, now time.Time) string {
+	if b.AskedUntil.IsZero() {
+		return ""
+	}
+	return prefix + "asked for " + Duration(b.AskedUntil.Sub(now)) + ", until " + At(b.AskedUntil, now) + "; tested before, unless the API says so again"
+}
+
 // Condition words what a breaker that is not CLOSED says of its calls: "is rate limited", for a
 // sentence that begins with its name.
 func Condition(b breaker.Status) string {

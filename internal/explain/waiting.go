@@ -144,14 +144,14 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 		if w.Reason == BreakerOpen && b.IncidentCause == breaker.CauseOutage {
 			w.brief = w.Text + "; " + name + " is tested again in"
 		}
-		w.Text += fmt.Sprintf("; %s reopens %s", name, inAt(until, f.now))
+		w.Text += fmt.Sprintf("; %s reopens %s", name, inAt(until, f.now)) + Asked("; the API ", b, f.now)
 		if b.Learned != nil && b.Cause == breaker.CauseLearned {
 			w.Text += "; learned limit: " + LearnedLimit(*b.Learned)
 		}
 		return w
 	case breaker.HalfOpen:
 		w.Reason = BreakerProbing
-		w.Text = fmt.Sprintf("testing recovery of %s: the next call is the probe", name)
+		w.Text = fmt.Sprintf("testing recovery of %s: the next call is the probe", name) + Asked("; the API ", b, f.now)
 		if b.ProbeBy != "" && b.ProbeUntil.After(f.now) {
 			w.Text = fmt.Sprintf("testing recovery of %s: one probe is under way", name)
 		}

@@ -86,7 +86,7 @@ func Next(b breaker.Status, now time.Time) string {
 	case b.UntilReset:
 		return "opened by hand until it is reset"
 	case b.State == breaker.Open:
-		return "reopens in " + explain.Duration(b.Remaining) + ", at " + explain.At(b.OpenUntilRedis, now)
+		return "reopens in " + explain.Duration(b.Remaining) + ", at " + explain.At(b.OpenUntilRedis, now) + explain.Asked("; the API ", b, now)
 	case b.State == breaker.HalfOpen && b.ProbeBy != "":
 		return "one probe is under way, by " + b.ProbeBy
 	case b.State == breaker.HalfOpen:

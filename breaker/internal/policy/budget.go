@@ -202,7 +202,7 @@ func (b *breaker) noteBudget(e *Event) {
 
 // openByBudget opens until a window is over of which no call is left.
 func (b *breaker) openByBudget(ends int64) {
-	b.open("budget", b.hinted(float64(ends)-b.now))
+	b.open("budget", b.asked(float64(ends)-b.now))
 	b.BudgetReset = ends
 }
 

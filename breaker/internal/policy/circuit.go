@@ -20,6 +20,23 @@ func (b *breaker) cooldown() float64 {
 // hinted bounds the API's hint, ms.
 func (b *breaker) hinted(hint float64) float64 { return max(1, min(hint, b.o.MaxCooldown)) }
 
+const sameWait = 60000 // ms by which the end of a wait may be named earlier than before
+
+// asked bounds a wait that the API asked for, ms. One that is longer than the longest cooldown is noted, and tested after
+// it. If the API then asks for one that ends no earlier, it is believed: tests would only extend a ban.
+func (b *breaker) asked(wait float64) float64 {
+	before := float64(b.AskedUntil)
+	b.AskedUntil = 0
+	if wait <= b.o.MaxCooldown {
+		return max(1, wait)
+	}
+	b.AskedUntil = int64(math.Ceil(b.now + wait))
+	if before > b.now && b.now+wait >= before-sameWait {
+		return min(wait, max(b.o.MaxCooldown, longestWindow))
+	}
+	return b.o.MaxCooldown
+}
+
 // raiseLevel makes the next cooldown longer, up to the longest.
 func (b *breaker) raiseLevel() {
 	if b.o.Multiplier > 1 && b.o.Cooldown*math.Pow(b.o.Multiplier, float64(b.Level)) < b.o.MaxCooldown {
@@ -80,7 +97,7 @@ func (b *breaker) openByResponse(cause string, hint float64, down bool) {
 	length := b.cooldown()
 	switch {
 	case hint > 0:
-		b.open("hint", b.hinted(hint))
+		b.open("hint", b.asked(hint))
 		return
 	case down && !slow && again:
 		length = min(length, max(probeBackoff, 2*float64(b.LastCooldown)))
@@ -141,6 +158,7 @@ func (b *breaker) close(cause string) {
 	b.opened = [2]string{b.Reason, b.TrippedBy} // of the incident; the operator that closes it may give others
 	b.transition(Closed, cause)
 	b.clearBudget()
+	b.AskedUntil = 0
 	b.Failures, b.OpenUntil, b.QuietSince, b.Confirming = 0, 0, b.ms(), 0
 	b.PaceTested = min(b.PaceTested, 1)
 	b.Ramp, b.RampOK = one(b.slowStartEnd() > 1 || b.Spaced >= paceAfter), 0

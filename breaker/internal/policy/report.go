@@ -238,7 +238,7 @@ func (r *report) limitedProbe(b *breaker) {
 			least = 2 * float64(b.LastCooldown)
 		}
 		if hint > 0 {
-			hint = max(hint, least, 1000)
+			hint = max(hint, min(least, b.o.MaxCooldown), 1000)
 		}
 		b.LastFailure = b.ms()
 		b.openByResponse("probe", hint, false)
@@ -277,6 +277,9 @@ func (r *report) lateRefusal(b *breaker) bool {
 	b.Wasted, b.dirty = b.Wasted+1, true
 	if b.State.State == Open && r.Kind == Limited && r.Hint > 0 && !b.UntilReset() {
 		b.OpenUntil = max(b.OpenUntil, int64(math.Ceil(b.now+b.hinted(float64(r.Hint)))))
+		if until := int64(math.Ceil(b.now + float64(r.Hint))); float64(r.Hint) > b.o.MaxCooldown {
+			b.AskedUntil = max(b.AskedUntil, until) // it was in flight: that is not said again
+		}
 	}
 	return true
 }

@@ -56,6 +56,9 @@ func describe(s State, effects []Effect) string {
 	if s.OpenUntil > 0 {
 		words = append(words, fmt.Sprint("for ", float64(s.OpenUntil-epoch/1000)/second, "s"))
 	}
+	if s.AskedUntil > 0 {
+		words = append(words, fmt.Sprint("asked ", float64(s.AskedUntil-epoch/1000)/second, "s"))
+	}
 	if s.ProbeToken != "" {
 		words = append(words, "probe "+s.ProbeToken)
 	}
@@ -117,6 +120,19 @@ func rules() []rule {
 	more("limited", "OPEN", "with a later hint", Event{Kind: Limited, Hint: 400 * second}, 0, nil, "OPEN threshold for 400s failures=3 wasted=4")
 	more("limited", "by the probe", "with a hint that was wrong", Event{Kind: Limited, Hint: 40}, 0, func(s *State) { s.Cause, s.LastCooldown = "hint", 4*second },
 		"OPEN hint for 8s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	const hours = 3600 * second
+	more("limited", "CLOSED", "with a hint beyond the longest cooldown", Event{Kind: Limited, Hint: 22 * hours}, 0, nil, "OPEN hint for 3600s asked 79200s failures=1 wasted=1 (CLOSED→OPEN hint)")
+	asked := func(s *State) { s.AskedUntil = epoch/1000 + 21*hours }
+	more("limited", "OPEN", "likewise, in flight", Event{Kind: Limited, Hint: 22 * hours}, 0, asked, "OPEN threshold for 3600s asked 79200s failures=3 wasted=4")
+	more("limited", "by the probe", "of a wait that it asks for again", Event{Kind: Limited, Hint: 21*hours - second}, 0, asked,
+		"OPEN hint for 75599s asked 75599s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	more("limited", "by the probe", "of a wait that ends later", Event{Kind: Limited, Hint: 30 * hours}, 0, asked,
+		"OPEN hint for 86400s asked 108000s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	more("limited", "by the probe", "of a wait that ends earlier", Event{Kind: Limited, Hint: 2 * hours}, 0, asked,
+		"OPEN hint for 3600s asked 7200s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	more("limited", "by the probe", "of a short wait", Event{Kind: Limited, Hint: 60 * second}, 0, asked,
+		"OPEN hint for 60s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	more("success", "by the probe", "within a wait that was asked for", Event{Kind: Succeeded}, 0, asked, "CLOSED slow=1 (HALF_OPEN→CLOSED success)")
 	add("success", Event{Kind: Succeeded}, "CLOSED", still, "CLOSED slow=1 (HALF_OPEN→CLOSED success)", other)
 	more("success", "CLOSED", "after refusals", Event{Kind: Succeeded}, 0, func(s *State) { s.Failures, s.Streak = 2, 4 }, "CLOSED")
 	more("success", "CLOSED", "in slow start", Event{Kind: Succeeded, Metered: true}, 0, func(s *State) { s.Ramp, s.RampOK = 2, 1 }, "CLOSED slow=4")

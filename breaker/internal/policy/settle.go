@@ -44,7 +44,7 @@ func (b *breaker) repair() {
 		return
 	}
 	for _, at := range []*int64{
-		&b.OpenUntil, &b.ProbeStarted, &b.ProbeUntil, &b.ProbeAfter, &b.Metered, &b.BudgetReset, &b.ForcedUntil,
+		&b.OpenUntil, &b.AskedUntil, &b.ProbeStarted, &b.ProbeUntil, &b.ProbeAfter, &b.Metered, &b.BudgetReset, &b.ForcedUntil,
 		&b.PaceFrom, &b.LearnedSince, &b.GuessSince, &b.GuessAfter, &b.HintedAt, &b.ProbeDue,
 	} {
 		if *at > 0 {

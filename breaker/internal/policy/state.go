@@ -34,6 +34,8 @@ type Circuit struct {
 	Failures    int64  `json:"failures"`
 	LastFailure int64  `json:"last_failure"`
 	OpenUntil   int64  `json:"open_until"` // 0 with cause manual: until a reset
+	// AskedUntil is when the wait ends that the API asked for last, if that was longer than the longest cooldown.
+	AskedUntil int64 `json:"asked_until"`
 	// The cooldown grows by levels, and falls back by one for each last cooldown that it has been CLOSED.
 	Level        int64 `json:"level"`
 	LastCooldown int64 `json:"last_cooldown"` // ms

@@ -272,6 +272,9 @@ func addBreaker(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent) {
 	if s.OpensAt = st.OpenUntilRedis; st.State == breaker.HalfOpen {
 		s.OpensAt, s.Because = s.At, "one call tests whether the API answers again"
 	}
+	if st.AskedUntil.After(s.OpensAt) {
+		s.OpensAt, s.Because = st.AskedUntil, "the API asked to wait until then"
+	}
 }
 
 // addLimits adds the windows of each limit that is known, or what the API has accepted of late.
