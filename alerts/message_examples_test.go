@@ -212,7 +212,7 @@ func examples() []example {
 	add("short-keys", keysLimited(), notice.Opened)
 
 	oldest := single{
-		Kind: oldestPending, Destination: "shop", Since: afterNoon(-65 * time.Minute), Span: time.Hour, At: afterNoon(0), Backlog: 1204, Seen: afterNoon(-12 * time.Minute),
+		Kind: oldestPending, Destination: "shop", Since: afterNoon(-65 * time.Minute), Span: time.Hour, At: afterNoon(0), Backlog: 1204, Problem: "no worker has served shop for 12m; start one with: tidegate worker",
 	}
 	of := func(name string, s single, change func(*single)) {
 		if change != nil {
@@ -229,10 +229,10 @@ func examples() []example {
 		Problem: "refused 4 times while 812 other calls were accepted",
 	}, nil)
 	of("oldest-pending", oldest, nil)
-	of("oldest-pending-paused", oldest, func(s *single) { s.Paused = true })
-	of("oldest-pending-open", oldest, func(s *single) { s.Seen, s.State, s.Until = s.At, breaker.Open, afterNoon(20*time.Minute) })
-	of("oldest-pending-slow", oldest, func(s *single) { s.Seen = s.At })
-	of("oldest-pending-retried", oldest, func(s *single) { s.Seen, s.Job, s.Problem = s.At, "post-7", "retry 3 of 10 in 5m" })
+	of("oldest-pending-paused", oldest, func(s *single) { s.Problem = "shop is paused by ann; its jobs wait until: tidegate queue resume shop" })
+	of("oldest-pending-open", oldest, func(s *single) { s.Problem = "rate limit reached; shop reopens in 20m, at 12:20:00" })
+	of("oldest-pending-slow", oldest, func(s *single) { s.Problem = "" })
+	of("oldest-pending-retried", oldest, func(s *single) { s.Job, s.Problem = "post-7", "retry 3 of 10 in 5m" })
 	soon := single{Kind: expiring, Destination: "shop", At: afterNoon(0), Since: afterNoon(0), Count: 17, Backlog: 1204, Problem: "60 calls an hour"}
 	starts := afterNoon(70 * time.Minute)
 	of("expiring", soon, func(s *single) {

@@ -73,7 +73,7 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	for _, kind := range []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, unreached, unservedJobs, flows, redisLost, redisBack, fileBad, fileGood} {
 		x := single{
 			Kind: kind, Destination: name, Key: key, Job: text, By: text, At: s.Now, Since: at, Count: n, Refusals: n, Failed: n, Problem: text,
-			Span: span, Backlog: n, State: s.State, Until: s.Until, Paused: flag(12), Seen: s.Ended,
+			Span: span, Backlog: n,
 			Late: []jobs.Late{{ID: text, ExpiresAt: at, StartsAt: &s.Until}, {ID: name, ExpiresAt: at}},
 		}
 		list = append(list, x.compose(c))

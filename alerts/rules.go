@@ -216,19 +216,19 @@ $ if it can never pass: | tidegate cancel {job}`,
 	oldestPending: {
 		test: "old pending job", metrics: "TidegateOldestPendingOld",
 		every: time.Hour, class: "old pending job", icon: "⏳",
-		title: ": the oldest job has waited for {waited}", summary: ": {short_reason}{backlog_tail}",
+		title: ": the oldest job has waited for {waited}", summary: ": {reason}{backlog_tail}",
 		body: `
 = Waits since | {since}
 = Bound | {span}
 = Jobs waiting | {backlog}
 
-*Likely reason:* {reason}
+*It waits:* {reason}.
 
 # Inspect and act
 $ tidegate stats --destination {destination}
 $ tidegate list --destination {destination} --status pending,running
 $ tidegate get {job}
-{act}`,
+$ what limits it: | tidegate breaker get {destination}`,
 	},
 	expiring: {
 		test: "jobs about to expire", metrics: "TidegateJobsAboutToExpire",

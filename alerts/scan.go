@@ -282,19 +282,10 @@ func (a *Alerts) findOldest(ctx context.Context, destination string, _ time.Time
 	if x.OldestPendingAt == nil || age <= a.o.OldestPending {
 		return nil, nil //nolint:nilnil // nothing is to be notified
 	}
-	b, err := a.breakers.Get(ctx, a.rdb, destination)
-	if err != nil {
-		return nil, err
-	}
-	s := &single{
+	return &single{
 		At: x.OldestPendingAt.Add(age), Since: *x.OldestPendingAt, Span: a.o.OldestPending,
-		Backlog: x.Backlog, State: b.State, Until: b.OpenUntilRedis, Paused: x.Paused, Job: x.OldestPendingID,
-	}
-	if x.WorkersSeenAt != nil {
-		s.Seen = *x.WorkersSeenAt
-	}
-	s.Problem = a.whyItWaits(ctx, s.Job)
-	return s, nil
+		Backlog: x.Backlog, Job: x.OldestPendingID, Problem: a.whyItWaits(ctx, x.OldestPendingID),
+	}, nil
 }
 
 // whyItWaits returns why a job waits; "" where it only waits for its turn, or that is not known.
@@ -307,8 +298,11 @@ func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
 		return ""
 	}
 	w, err := explain.New(a.rdb, a.client).Waiting(ctx, job)
-	if err != nil || w == nil || w.Reason == explain.Queued {
+	if err != nil || w == nil {
 		return ""
+	}
+	if _, pace, paced := strings.Cut(w.Text, "in line; "); paced || w.Reason == explain.Queued {
+		return pace
 	}
 	return w.Text
 }

@@ -126,7 +126,7 @@ func (a *Alerts) samples(pager bool) []sample {
 	for _, kind := range kinds {
 		n := (&single{
 			Kind: kind, Destination: d, Job: "test-job", At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because,
-			Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour, Seen: now,
+			Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour,
 			Late: []jobs.Late{{ID: "test-job", ExpiresAt: now.Add(time.Hour)}},
 		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -35,12 +34,6 @@ type single struct {
 	// Span is the time of a burst, and the bound of an old job.
 	Span    time.Duration `json:"span,omitempty"`
 	Backlog int           `json:"backlog,omitempty"`
-	// State and Until are of the destination's breaker, Paused and Seen of its queue and workers:
-	// when one was seen last; zero: never.
-	State  breaker.State `json:"state,omitempty"`
-	Until  time.Time     `json:"until,omitzero"`
-	Paused bool          `json:"paused,omitempty"`
-	Seen   time.Time     `json:"seen,omitzero"`
 }
 
 // newsTexts words why [flows] is sent, by its Problem.
@@ -48,16 +41,14 @@ var newsTexts = map[string]string{
 	"reached": "a worker reaches it again", "served": "a worker serves it again", "left": "no worker serves it any more", "empty": "no job waits for it any more",
 }
 
-// workerSilence is how long a worker may send no heartbeat before it counts as
-// gone, as for the command line. Workers send one every ten seconds.
-const workerSilence = 30 * time.Second
-
 // compose makes the notice.
 func (s *single) compose(c composer) *notice.Notice {
 	r, v := rules[s.Kind], newValues()
 	v.set("destination", codeSpan(s.Destination))
 	v.setIf(s.Job != "", "job", codeSpan(s.Job))
 	v.setIf(s.Problem != "" || s.Kind == failedBurst || r.critical, "problem", quote(s.Problem, maxReason))
+	v.set("reason", "the workers cannot keep up: the API answers slowly, or there are too few workers for so many jobs")
+	v.setIf(s.Problem != "", "reason", foreign(s.Problem, maxReason)) // it may hold an operator's reason
 	v.set("news", newsTexts[s.Problem])
 	v.set("by", quote(s.By, maxBy))
 	v.set("of_key")
@@ -78,8 +69,6 @@ func (s *single) compose(c composer) *notice.Notice {
 	v.set("cannot", "cannot reach Redis")
 	act := ""
 	switch {
-	case s.Kind == oldestPending:
-		act = s.reason(v)
 	case s.Kind == redisLost && strings.Contains(s.Problem, "OOM "):
 		v.set("cannot", "finds Redis out of memory")
 		act = redisOOM
@@ -105,36 +94,4 @@ func (s *single) compose(c composer) *notice.Notice {
 		n.Link = c.breakerPage(s.Destination)
 	}
 	return n
-}
-
-// reason sets why a job may wait for so long, in a sentence and in short, and returns what to do.
-func (s *single) reason(v values) (act string) {
-	gone := s.At.Sub(s.Seen)
-	v.setTime("until", s.Until)
-	v.set("gone", span(gone))
-	set := func(sentence, short, act string) string {
-		v.one["reason"], v.one["short_reason"] = v.say(sentence), v.say(short)
-		return act
-	}
-	const get, start = "$ tidegate breaker get {destination}", "$ start one: | tidegate worker"
-	switch {
-	case s.Paused:
-		return set("an operator has paused {destination}; its jobs wait until it is resumed.", "it is paused", "$ let its jobs continue: | tidegate queue resume {destination}")
-	case s.State == breaker.Open && s.Until.IsZero():
-		return set("the breaker of {destination} is open until it is reset.", "the breaker is open until it is reset",
-			get+"\n$ call again: | tidegate breaker reset {destination}")
-	case s.State == breaker.Open && s.Until.After(s.At):
-		return set("the breaker of {destination} is open until {until}.", "the breaker is open until {until}", get)
-	case s.Seen.IsZero():
-		return set("no worker has served {destination} yet.", "no worker has served it yet", start)
-	case gone > workerSilence:
-		return set("no worker has served {destination} for {gone}.", "no worker has served it for {gone}", start)
-	case s.State != breaker.Closed:
-		return set("recovery of {destination} is being tested: the next call is the probe.", "recovery is being tested", get)
-	case s.Problem != "":
-		v.set("waits", foreign(s.Problem, maxReason)) // it may hold an operator's reason
-		return set("the oldest job is not in line: {waits}.", "{waits}", "")
-	}
-	return set("the workers cannot keep up: the API answers slowly, or there are too few workers for so many jobs.", "workers cannot keep up",
-		"$ see what limits it: | tidegate breaker get {destination}")
 }

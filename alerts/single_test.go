@@ -180,7 +180,7 @@ func TestOldestPendingJob(t *testing.T) {
 	}
 	b.clock.set(from)
 	same(t, "after an hour", 0, len(look(time.Hour)))
-	first := []string{"shop: the oldest job has waited for 1 h 1 min: no worker has served it yet; 1 job waits"}
+	first := []string{"shop: the oldest job has waited for 1 h 1 min: no worker has served shop yet; start one with: tidegate worker; 1 job waits"}
 	same(t, "after a minute more", first, look(61*time.Minute))
 	same(t, "half an hour later", first, look(91*time.Minute))
 	same(t, "an hour later", 2, len(look(2*time.Hour+2*time.Minute)))
