@@ -115,8 +115,11 @@ func (t *thread) overAt() time.Time {
 	if t.open() || t.Openings == 1 && t.Keys == 0 {
 		return t.Ended
 	}
-	return t.Ended.Add(min(max(t.Cooldown, quietAtLeast), quietAtMost))
+	return t.Ended.Add(t.quiet())
 }
+
+// quiet is how long after its end an incident's thread takes in another one.
+func (t *thread) quiet() time.Duration { return min(max(t.Cooldown, quietAtLeast), quietAtMost) }
 
 // over reports whether nothing more is to be expected of the thread.
 func (t *thread) over(now time.Time) bool { return !t.open() && !now.Before(t.overAt()) }
@@ -179,7 +182,7 @@ func (r *record) merge(incidents []breaker.Incident, events []breaker.Event, now
 }
 
 // begin makes a new thread of an incident, or lets it join the last one of its kind: if that is not
-// done, was closed for less than its cooldown, or flaps. It does not wait for a recovery that the service refuses.
+// done, was closed for less than a minute or its cooldown, or flaps. It does not wait for a recovery that the service refuses.
 func (r *record) begin(in breaker.Incident) {
 	opened := append(slices.Clone(r.Opened), in.Started)
 	opened = opened[max(0, len(opened)-flapOpenings):]
@@ -188,7 +191,7 @@ func (r *record) begin(in breaker.Incident) {
 	}
 	flaps := len(opened) == flapOpenings && in.Started.Sub(opened[0]) < flapWithin
 	same := incidentKind(r.Cause, r.NoToken) == incidentKind(in.Cause, in.NoCredentials)
-	if r.ID != "" && (!r.Done && !(r.Blocked && r.over(in.Started)) || same && (flaps || in.Started.Before(r.Ended.Add(min(r.Cooldown, quietAtMost))) || in.Started.Before(r.overAt()))) {
+	if r.ID != "" && (!r.Done && !(r.Blocked && r.over(in.Started)) || same && (flaps || r.Cooldown > 0 && in.Started.Before(r.Ended.Add(r.quiet())) || in.Started.Before(r.overAt()))) {
 		r.Before, r.Openings, r.Done = r.Before.plus(r.Last), r.Openings+1, false
 	} else {
 		*r = record{thread: thread{ID: in.ID, Since: in.Started, Openings: 1, Previous: r.Ended}}

@@ -110,7 +110,7 @@ func (h *harness) got(name string, p Permit, err error) string {
 	h.permits[name] = p
 	var words []string
 	for word, holds := range holdWords {
-		if p.holds&holds != 0 {
+		if p.holds&holds == holds {
 			words = append(words, word)
 		}
 	}

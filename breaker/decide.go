@@ -411,10 +411,10 @@ func recordOf(s policy.State, now int64) (r record, err error) {
 }
 
 // policyOptions are those of the rules.
-func (c caller) options(learn bool) policy.Options {
+func (c caller) options(learn, early bool) policy.Options {
 	return policy.Options{
 		Cooldown: float64(millis(c.cooldown)), Multiplier: c.multiplier, MaxCooldown: float64(millis(c.maxCooldown)), Jitter: c.jitter,
-		Learn: learn, Caller: c.who, Instance: c.id != "",
+		Learn: learn, EarlyTests: early, Caller: c.who, Instance: c.id != "",
 	}
 }
 
@@ -422,7 +422,7 @@ func (c caller) options(learn bool) policy.Options {
 func (c *core) resolve(ctx context.Context, key string, events ...*happened) (reply, error) {
 	var asked time.Time
 	var reported []inUse
-	d := decision{key: key, redis: c.redis, options: c.caller().options(!c.options.NoLearning), ask: func(s *script, own []any) (reply, error) {
+	d := decision{key: key, redis: c.redis, options: c.caller().options(!c.options.NoLearning, !c.options.NoEarlyTests), ask: func(s *script, own []any) (reply, error) {
 		asked = c.clock.now()
 		q := c.question(s, key)
 		q.args = append(q.args, own...)

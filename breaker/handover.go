@@ -43,7 +43,7 @@ func (b *Breaker) Permit(text []byte) (Permit, error) {
 	if err != nil || n != 11 {
 		return Permit{}, errors.New("breaker: the text is not a permit")
 	}
-	p.holds, p.confined = holds(holding&0xff), holding&confinedBit != 0
+	p.holds, p.confined = holds(holding&0x2ff), holding&confinedBit != 0
 	p.key = string(text[strings.LastIndexByte(string(text), ' ')+1:])
 	if err := validKey(p.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit: %w", err)

@@ -122,7 +122,14 @@ func newTestBreaker(rdb redis.UniversalClient, o Options, c clock) (*Breaker, er
 	return &Breaker{core: core}, nil
 }
 
+// newHarness makes one whose openings last for the whole cooldown. Early tests have rows of their own, see earlytests_test.go.
 func newHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
+	t.Helper()
+	o.NoEarlyTests = true
+	return newDefaultHarness(t, rdb, o)
+}
+
+func newDefaultHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
 	t.Helper()
 	o.Destination = redistest.Name(t, "rules")
 	if o.Instance == "" {

@@ -146,7 +146,7 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 		pipe := rdb.Pipeline()
 		for i := from; i < from+500; i++ {
 			p := placeOf(d, fmt.Sprintf("user-%05d", i))
-			own := swapOf(t, nil, policy.Event{Kind: policy.Limited, Permit: token(uint64(i)), Hint: 3_600_000, Threshold: 1}, acting.caller().options(true))
+			own := swapOf(t, nil, policy.Event{Kind: policy.Limited, Permit: token(uint64(i)), Hint: 3_600_000, Threshold: 1}, acting.caller().options(true, false))
 			args := p.args(acting.caller(), own)
 			if from == 0 && i == 0 {
 				if err := swapScript.Run(t.Context(), rdb, p.keys, args...).Err(); err != nil {

@@ -108,6 +108,12 @@ type Options struct {
 	// pace of an API that spaces calls.
 	NoLearning bool
 
+	// NoEarlyTests leaves an opening by a limit without a hint OPEN for the whole cooldown. Without it such an opening is
+	// tested within a second, and each next time when the API has refused for one and a half to two times as long as at
+	// the last test, at the roundest instant of that span; Cooldown is then the longest time between two tests, and
+	// CooldownMultiplier counts for outages and credentials alone (docs/adr/0074).
+	NoEarlyTests bool
+
 	// ProbeTimeout is the longest wait for the probe: the lease of the one permit in
 	// HALF_OPEN. It must be longer than a call can take, or two probes can overlap. A call in
 	// any state counts as in flight for that long if its permit is neither reported nor

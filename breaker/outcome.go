@@ -96,10 +96,10 @@ func Answered(status int) Outcome {
 // [Options.OutageThreshold] calls all ended so, the breaker opens with [CauseOutage].
 func NoAnswer() Outcome { return Outcome{kind: failure, outage: apiDown} }
 
-// WithJob adds the id of what the call was made for: several calls of one job count once for an
-// outage.
+// WithJob adds the id of what the call was made for: several calls of one job count once for an outage, and a refusal
+// may turn out to be the job's own: then it does not hold the calls for others.
 func (o Outcome) WithJob(id string) Outcome {
-	if o.outage == noOutage {
+	if o.outage == noOutage && o.kind != limited {
 		return o
 	}
 	h := fnv.New64a()

@@ -32,7 +32,7 @@ type Permit struct {
 }
 
 // holds is what a permit holds in Redis.
-type holds uint8
+type holds uint16
 
 const (
 	holdsProbe holds = 1 << iota
@@ -43,6 +43,8 @@ const (
 	holdsKeyRate
 	holdsNamed
 	holdsSlots // of named limits
+	_          // confinedBit, in texts
+	holdsTest  // the call shows whose a limit is
 
 	holdsRates = holdsRate | holdsKeyRate | holdsNamed
 )
@@ -51,6 +53,7 @@ const (
 var holdWords = map[string]holds{
 	"probe": holdsProbe, "key-probe": holdsKeyProbe,
 	"counted": holdsCounted, "key-counted": holdsKeyCounted,
+	"test": holdsCounted | holdsTest, "key-test": holdsKeyCounted | holdsTest,
 	"rate": holdsRate, "key-rate": holdsKeyRate, "named": holdsNamed, "slots": holdsSlots,
 }
 
@@ -67,6 +70,10 @@ func (h holds) keyKnown() bool { return h&(holdsKeyProbe|holdsKeyCounted) != 0 }
 
 // Probe reports whether the call tests recovery: it is the only one of the fleet.
 func (p Permit) Probe() bool { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
+
+// Tests reports whether the outcome decides for other calls: the call is a probe, or after a refusal the only one that
+// may start. It should be made for a job, or under a key, that was not refused last.
+func (p Permit) Tests() bool { return p.Probe() || p.holds&holdsTest != 0 }
 
 // Metered reports whether Redis counts the call while it is in flight: in slow start, while
 // the budget is low, and with a configured concurrency.

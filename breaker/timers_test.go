@@ -213,9 +213,9 @@ func TestWhatAnInstanceDoesByItself(t *testing.T) {
 func TestOpenEndsAtItsInstant(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bubble) {
-		br := startInBubble(t, b, Options{FailureThreshold: 1, Cooldown: 42 * time.Second, MaxInFlight: 1})
+		br := startInBubble(t, b, Options{FailureThreshold: 1, Cooldown: 42 * time.Second, MaxInFlight: 1, NoEarlyTests: true})
 		defer endInBubble(t, br)
-		other := startInBubble(t, b, Options{FailureThreshold: 1, Cooldown: 42 * time.Second, MaxInFlight: 1})
+		other := startInBubble(t, b, Options{FailureThreshold: 1, Cooldown: 42 * time.Second, MaxInFlight: 1, NoEarlyTests: true})
 		defer endInBubble(t, other)
 		began := time.Now()
 		report(t, br.Key("k"), RateLimited(0))

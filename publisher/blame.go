@@ -27,9 +27,6 @@ const (
 	// doubtful is the same for a refusal that is not counted for the moment: an API that is at its
 	// limit refuses the next calls, too, and those count.
 	doubtful = 1.0 / 10
-	// mostDoubts is how many refusals in a row may be in doubt: each may be a call more that an API at its
-	// limit refuses.
-	mostDoubts = 2
 	// ownFailure is the most that other calls may fail for a job's second failure to be its own.
 	ownFailure = 1.0 / 20
 )
@@ -91,7 +88,6 @@ type others struct {
 	accepted int
 	refused  int  // or failed; not those that were laid to their own jobs
 	latest   bool // the latest of them was accepted
-	doubts   int  // refusals in doubt since the latest that was accepted
 }
 
 // blame says whose a refusal is.
@@ -104,20 +100,16 @@ const (
 )
 
 // judge says whose a refusal of a job is whose earlier ones in a row are r, and returns r with this
-// one. alert says that the API refused another job alone lately and gave this one a hint, which would hold
-// all jobs.
-func judge(r refusals, o others, alert bool) (blame, refusals) {
+// one. Whose a first refusal is the breaker finds out, by a test of another job.
+func judge(r refusals, o others) (blame, refusals) {
 	if r.calls == 0 {
-		if alert && o.latest && o.doubts == 0 {
-			return inDoubt, first()
-		}
 		return limitOfAll, first()
 	}
 	switch r = r.again(o); {
 	case r.chance <= byChance && (o.accepted > 0 || o.refused == 0):
 		r.alone++
 		return ofTheJob, r
-	case r.chance <= doubtful && o.latest && o.doubts < mostDoubts:
+	case r.chance <= doubtful && o.latest:
 		return inDoubt, r
 	}
 	return limitOfAll, r
@@ -164,15 +156,13 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	}
 	switch o := d.seen.since(key, since); {
 	case r.kind == rateLimited:
-		alert := d.hinted(r.hint) > 0 && d.seen.alert(now)
 		o.latest = o.latest && !permit.Probe() // a probe decides: there is one
-		l.whose, l.refusals = judge(before, o, alert)
-		switch {
-		case l.whose == ofTheJob:
-			d.seen.blamed(now)
-		case l.whose == inDoubt && before.calls > 0:
+		l.whose, l.refusals = judge(before, o)
+		switch l.whose {
+		case ofTheJob:
+		case inDoubt:
 			d.seen.doubt(delivery.Key, began)
-		default:
+		case limitOfAll:
 			d.seen.refuse(delivery.Key, began)
 		}
 	case r.countsForOutage(job.Response):

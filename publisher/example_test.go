@@ -183,7 +183,7 @@ func ExamplePublisher() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("breaker:", status.State, "for", status.Remaining.Round(time.Minute))
+	fmt.Println("breaker:", status.State)
 	stop()
 	if err := <-stopped; err != nil {
 		log.Fatal(err)
@@ -202,7 +202,7 @@ func ExamplePublisher() {
 	// Output:
 	// call: POST /v1/items {"title":"Dusk"} Dusk
 	// call: POST /v1/items {"title":"Dawn"} Dawn
-	// breaker: OPEN for 10m0s
+	// breaker: OPEN
 	// Dusk is completed after 0 reschedules
 	// answer: 201 {"id":42}
 	// Dawn is pending after 1 reschedules

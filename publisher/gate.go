@@ -226,6 +226,10 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 	}
 	r.Opened = g.waited
 	p, _ := r.Permit.(breaker.Permit)
+	switch g.b.View().Cause {
+	case breaker.CauseThreshold, breaker.CauseHint, breaker.CauseProbe, breaker.CauseRamp: // of others the next job makes the probe
+		r.Tests = p.Tests()
+	}
 	if !p.Probe() {
 		g.waited = false
 	}

@@ -12,26 +12,21 @@ func TestJudge(t *testing.T) {
 	accepts := func(n int) others { return others{accepted: n, latest: n > 0} }
 	for name, row := range map[string]struct {
 		others []others // since each refusal's predecessor
-		alert  bool
-		want   string // of each: a counts, d is in doubt, j is the job's own
+		want   string   // of each: a counts, d is in doubt, j is the job's own
 	}{
-		"a first refusal":                        {[]others{accepts(1000)}, false, "a"},
-		"a first one after others were":          {[]others{accepts(1000)}, true, "d"},
-		"and the next call is refused, too":      {[]others{{accepted: 1000, refused: 1}}, true, "a"},
-		"others are accepted all the time":       {[]others{accepts(20), accepts(100), accepts(100)}, false, "adj"},
-		"and others are in doubt":                {[]others{accepts(20), {accepted: 99, latest: true, doubts: 1}}, false, "ad"},
-		"and too many are":                       {[]others{accepts(20), {accepted: 99, latest: true, doubts: 2}}, false, "aa"},
-		"few others":                             {[]others{accepts(1), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3)}, false, "aaddddj"},
-		"no others":                              {make([]others, 30), false, strings.Repeat("a", 30)},
-		"nobody is accepted":                     {slices.Repeat([]others{{refused: 1}}, 50), false, strings.Repeat("a", 50)},
-		"nobody is accepted any more":            {[]others{accepts(9), accepts(100), accepts(100), {refused: 3}}, false, "adja"},
-		"no others any more":                     {[]others{accepts(9), accepts(100), accepts(100), {}, {}}, false, "adjjj"},
-		"others are refused as well":             {[]others{{}, {accepted: 3, refused: 5}, {accepted: 3, refused: 5}, {accepted: 3, refused: 5}}, false, "aaaa"},
-		"others are refused as well, afterwards": {[]others{{}, accepts(100), {accepted: 2, refused: 9}, accepts(100)}, false, "adaj"},
-		"a window of 20 calls, one too many":     {[]others{{}, {accepted: 20, refused: 1}, {accepted: 20, refused: 1}}, false, "aaa"},
-		"the latest call was refused":            {[]others{{}, {accepted: 100}}, false, "aa"},
-		"a limit of 1 call beside a busy job":    {[]others{{}, accepts(1), accepts(1), accepts(1)}, false, "aaad"},
-		"shedding of 5 %":                        {[]others{{}, {accepted: 95, refused: 5, latest: true}, {accepted: 95, refused: 5, latest: true}}, false, "add"},
+		"a first refusal":                        {[]others{accepts(1000)}, "a"},
+		"others are accepted all the time":       {[]others{accepts(20), accepts(100), accepts(100)}, "adj"},
+		"few others":                             {[]others{accepts(1), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3), accepts(3)}, "aaddddj"},
+		"no others":                              {make([]others, 30), strings.Repeat("a", 30)},
+		"nobody is accepted":                     {slices.Repeat([]others{{refused: 1}}, 50), strings.Repeat("a", 50)},
+		"nobody is accepted any more":            {[]others{accepts(9), accepts(100), accepts(100), {refused: 3}}, "adja"},
+		"no others any more":                     {[]others{accepts(9), accepts(100), accepts(100), {}, {}}, "adjjj"},
+		"others are refused as well":             {[]others{{}, {accepted: 3, refused: 5}, {accepted: 3, refused: 5}, {accepted: 3, refused: 5}}, "aaaa"},
+		"others are refused as well, afterwards": {[]others{{}, accepts(100), {accepted: 2, refused: 9}, accepts(100)}, "adaj"},
+		"a window of 20 calls, one too many":     {[]others{{}, {accepted: 20, refused: 1}, {accepted: 20, refused: 1}}, "aaa"},
+		"the latest call was refused":            {[]others{{}, {accepted: 100}}, "aa"},
+		"a limit of 1 call beside a busy job":    {[]others{{}, accepts(1), accepts(1), accepts(1)}, "aaad"},
+		"shedding of 5 %":                        {[]others{{}, {accepted: 95, refused: 5, latest: true}, {accepted: 95, refused: 5, latest: true}}, "add"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,7 +34,7 @@ func TestJudge(t *testing.T) {
 			got := ""
 			for _, o := range row.others {
 				var whose blame
-				whose, r = judge(r, o, row.alert)
+				whose, r = judge(r, o)
 				got += string("adj"[whose])
 				if back, _ := parseRefusals(r.String() + " 1500"); back.calls != r.calls || back.accepted != r.accepted {
 					t.Errorf("%+v is kept as %+v", r, back)
@@ -142,7 +137,7 @@ func TestSeen(t *testing.T) {
 		t.Errorf("%d keys are kept", n)
 	}
 	s.doubt("", end.Add(time.Minute))
-	if o := s.since("", end); o.refused != 0 || o.doubts != 1 {
+	if o := s.since("", end); o.refused != 0 || o.latest {
 		t.Errorf("a refusal in doubt counts: %+v", o)
 	}
 }

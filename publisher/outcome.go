@@ -167,11 +167,15 @@ func (d *decider) afterRefused(e *ending, o *store.Outcome) {
 	switch {
 	case r.whose != ofTheJob && e.open():
 		d.countDeferred(e.status.Name, e.status.Incident, e.event)
+		// Another job may test the API before the end of what it asked for.
 		until := later(e.now, e.status.OpenUntil)
+		if asked := e.now.Add(d.hinted(r.hint)); asked.After(until) {
+			until = asked
+		}
 		o.At, o.Reason = until.Add(d.seen.yield(e.now, until.Sub(e.now))), deferredBy(e.status.Name)
 		return
 	case r.whose != ofTheJob:
-		o.At, o.Reason = e.now.Add(cmp.Or(d.hinted(r.hint), unknownPause)), store.ReasonOf(store.ReasonRateLimited, d.name)
+		o.At, o.Reason = e.now.Add(r.refusals.wait(d.hinted(r.hint))), store.ReasonOf(store.ReasonRateLimited, d.name)
 		return
 	}
 	e.event.Reason, e.event.RefusedAlone = ReasonRefusedAlone, true

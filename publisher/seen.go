@@ -12,7 +12,6 @@ type seen struct {
 	mu    sync.Mutex
 	all   tally
 	byKey map[string]*tally
-	alone time.Time // when a job was last refused alone; zero if none was
 }
 
 // Bounds of what a seen keeps.
@@ -24,15 +23,12 @@ const (
 	seenSpan = 250 * time.Millisecond
 	// seenFor is how old they get.
 	seenFor = 2 * longestAlone
-	// alertFor is how long a job that was refused alone makes refusals of others doubtful.
-	alertFor = time.Hour
 )
 
 // tally counts the calls of a destination or a key by when they began.
 type tally struct {
 	spans             []span // in order
 	accepted, refused int64  // when the latest began that was accepted, and refused, unix ms
-	doubts            int    // refusals in doubt since the latest that was accepted
 }
 
 // span counts the calls that began from one instant, unix ms, until the next span's.
@@ -47,7 +43,7 @@ func (s *seen) accept(key string, began time.Time) { s.add(key, began, 1, 0) }
 // refuse counts a call that the API refused or that failed.
 func (s *seen) refuse(key string, began time.Time) { s.add(key, began, 0, 1) }
 
-// doubt counts a call whose refusal is in doubt.
+// doubt notes a call whose refusal is in doubt: the latest call was refused then.
 func (s *seen) doubt(key string, began time.Time) { s.add(key, began, 0, 0) }
 
 func (s *seen) add(key string, began time.Time, accepted, refused int32) {
@@ -89,28 +85,14 @@ func (s *seen) since(key string, t time.Time) others {
 	return of.since(t.UnixMilli())
 }
 
-// blamed notes that a job is refused alone.
-func (s *seen) blamed(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alone = now
-}
-
-// alert reports whether a job was refused alone lately.
-func (s *seen) alert(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.alone.IsZero() && now.Sub(s.alone) < alertFor
-}
-
 func (t *tally) add(at int64, accepted, refused int32) {
 	switch {
 	case accepted > 0:
-		t.accepted, t.doubts = max(t.accepted, at), 0
+		t.accepted = max(t.accepted, at)
 	case refused > 0:
 		t.refused = max(t.refused, at)
 	default:
-		t.doubts++
+		t.refused = max(t.refused, at)
 		return
 	}
 	n := len(t.spans)
@@ -145,7 +127,7 @@ func (t *tally) compact(now int64) {
 }
 
 func (t *tally) since(at int64) others {
-	o := others{latest: t.accepted > at && t.accepted > t.refused, doubts: t.doubts}
+	o := others{latest: t.accepted > at && t.accepted > t.refused}
 	for _, s := range slices.Backward(t.spans) {
 		if s.from > at {
 			o.accepted += int(s.accepted)

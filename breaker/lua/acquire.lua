@@ -29,8 +29,8 @@
 -- Result
 --   "closed"   no lease is needed; what is added is "rate" and "key-rate" if the limits have
 --              counted it
---   "granted"  what is added says what: "probe" and "counted" for the destination,
---              "key-probe" and "key-counted" for the key, and the above. Behind a ";" is, for each
+--   "granted"  what is added says what: "probe", "counted" and "test" (counted, and alone to show whose a limit is)
+--              for the destination, "key-probe" and so on for the key, and the above. Behind a ";" is, for each
 --              permit, in how many µs its call may begin
 --   "denied"   by the name; what is added is why (open, probe, slow_start, budget, concurrency
 --              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
@@ -93,7 +93,7 @@ local function ask(b, token)
     if (forced or not limits(b) and not learn.on(b)) and cap(b) == 0 and given('counted') == '' then
       return nil
     end
-    return nil, 'counted', function()
+    return nil, b.confirming > 0 and 'test' or 'counted', function()
       if given('counted') ~= '' then
         in_flight(b) -- which removes those whose lease has ended
       end

@@ -96,7 +96,7 @@ for _, b in ipairs(both) do
     join(b)
     if b.metered_call then
       b.dirty = b.dirty or limits(b) -- another call may start
-      if b.ramp > 0 and said(b) == 'success' and generation >= b.generation and not (learn.on(b) and b.confirming > 0) then
+      if b.ramp > 0 and said(b) == 'success' and generation >= b.generation and b.confirming == 0 then
         b.ramp_ok = b.ramp_ok + 1
         b.emitted = b.emitted or b.ramp_ok >= b.ramp and 'grow' or nil
       end

@@ -515,6 +515,7 @@ func BreakerOptions(d config.Destination) breaker.Options {
 		MaxCooldown:        time.Duration(b.MaxCooldown),
 		IgnoreHints:        !b.TrustHints,
 		NoLearning:         !b.Learn,
+		NoEarlyTests:       !b.EarlyTests,
 		ProbeTimeout:       time.Duration(b.ProbeTimeout),
 		Rate:               d.Rate,
 		OperatorRate:       d.OperatorRate,

@@ -21,7 +21,7 @@ func TestSimulate(t *testing.T) {
 		}
 		return path
 	}
-	a := write("a.env", "# reacts\nexport CIRCUIT_BREAKER_LEARN=false\nCIRCUIT_BREAKER_COOLDOWN_MS='240000'\nCIRCUIT_BREAKER_COOLDOWN_JITTER=0\n")
+	a := write("a.env", "# reacts\nexport CIRCUIT_BREAKER_LEARN=false\nCIRCUIT_BREAKER_EARLY_TESTS=false\nCIRCUIT_BREAKER_COOLDOWN_MS='240000'\nCIRCUIT_BREAKER_COOLDOWN_JITTER=0\n")
 	b := write("b.env", "DESTINATION_0_RATE=\"20/10m\"\n")
 	picture := filepath.Join(folder, "out.svg")
 	args := []string{"simulate", "--config", a, "--against", b, "--api", "window:20/10m", "--jobs", "60", "--expire-in", "25m", "--svg", picture}

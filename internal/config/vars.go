@@ -249,6 +249,9 @@ type Breaker struct {
 	// Learn limits from rate-limited responses that do not say how long to wait. See
 	// docs/limits.md.
 	Learn bool `env:"LEARN" envDefault:"true"`
+	// Test an opening without a hint at growing, round instants, at the latest after the cooldown. With false it
+	// stays open for the whole cooldown.
+	EarlyTests bool `env:"EARLY_TESTS" envDefault:"true"`
 	// Lease of the probe; longer than the destination's timeout.
 	ProbeTimeout Millis `env:"PROBE_TIMEOUT_MS" min:"1" example:"35000"`
 }

@@ -64,6 +64,7 @@ func newAlerting(t *testing.T, slack fakeslack.Options, pager fakepager.Options)
 	a.set(map[string]string{
 		"CIRCUIT_BREAKER_COOLDOWN_MS":     "1200", // further apart than updates may come
 		"CIRCUIT_BREAKER_COOLDOWN_JITTER": "0",
+		"CIRCUIT_BREAKER_EARLY_TESTS":     "false", // the cooldown alone spaces its probes
 		"RETRY_LOOP_INTERVAL_MS":          "200",
 		"SLACK_BOT_TOKEN":                 fakeslack.DefaultToken,
 		"SLACK_CHANNEL":                   fakeslack.DefaultChannel,

@@ -138,6 +138,7 @@ type queues struct {
 	unsorted  map[string]bool      // queues with pending jobs that wait to be sorted by their keys
 	lost      map[string][]string  // by queue: fetches whose reply was lost
 	backoff   map[string]time.Time // queues that are skipped, until then
+	left      map[string]time.Time // when jobs left a test to others
 }
 
 // waker begins the fetching, which offer does, when there may be jobs.

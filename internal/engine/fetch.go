@@ -332,7 +332,7 @@ func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 			return n, err
 		}
 	}
-	if n, err := e.takeAny(fetch{queue: queue, permits: &g.permits, cost: g.Cost}, want); n > 0 || err != nil {
+	if n, err := e.takeAny(fetch{queue: queue, permits: &g.permits, cost: g.Cost, tests: g.Tests}, want); n > 0 || err != nil {
 		return n, err
 	}
 	return e.takeHeld(queue, want, g)
@@ -385,6 +385,7 @@ type fetch struct {
 	wakes   uint64   // before it
 	permits *permits // for the jobs; nil: they need none
 	cost    int      // of the permits' grant
+	tests   bool     // likewise
 }
 
 // nextRun names a fetch as no other is named.
@@ -395,6 +396,6 @@ func (e *core) nextRun() string {
 func (e *core) fetchArgs(f fetch, want int) store.FetchArgs {
 	return store.FetchArgs{
 		Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease, Rekeys: e.o.KeyOf != nil,
-		Scarce: f.key == "" && e.scarce(), Weights: e.o.Weights,
+		Scarce: f.key == "" && e.scarce(), Youngest: f.tests, Weights: e.o.Weights,
 	}
 }

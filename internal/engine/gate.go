@@ -65,6 +65,9 @@ type Grant struct {
 	More   []any
 	// Cost that the permit is for; 0 is 1.
 	Cost int
+	// Tests is true if the outcome of the call decides for other jobs: then the youngest job makes it, and none whose last
+	// call was refused.
+	Tests bool
 	// Opened is true if the gate was closed before: deferred jobs may be due.
 	Opened bool
 }

@@ -3,6 +3,9 @@ package engine
 import (
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 )
@@ -46,7 +49,11 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 		err = errors.Join(err, a.behindHeld(fetched, reply.HeldKeys))
 	}
 	for i, d := range fetched {
-		if refusal := e.refusal(d); refusal != nil {
+		refusal := e.leaves(f, d)
+		if refusal == nil {
+			refusal = e.refusal(d)
+		}
+		if refusal != nil {
 			ctx, cancel := e.bounded()
 			_, problem := e.applyOutcome(ctx, f.queue, d.ID, d.run, *refusal)
 			cancel()
@@ -93,6 +100,30 @@ func (e *holder) refused(d *Delivery, behind []store.Fetched) error {
 	}
 	back(d.ID)
 	return errors.Join(errs...)
+}
+
+const (
+	leaveFor   = time.Second      // for which a job that was refused leaves a test to others, once of each worker,
+	leaveUntil = 10 * time.Second // and not later than that after the refusal: all jobs may have been refused
+)
+
+// leaves returns the outcome of a job that is not to make the call that decides for others, as its own last one was refused.
+func (e *holder) leaves(f fetch, d *Delivery) *store.Outcome {
+	ago, err := strconv.Atoi(d.Fields.Refusals[strings.LastIndexByte(d.Fields.Refusals, ' ')+1:])
+	if !f.tests || err != nil || time.Duration(ago)*time.Millisecond > leaveUntil {
+		return nil
+	}
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if at, has := e.left[d.ID]; has && d.fetched.Sub(at) < 3*leaveFor { // no other job has come
+		delete(e.left, d.ID)
+		return nil
+	}
+	if e.left == nil || len(e.left) >= maxFetch {
+		e.left = map[string]time.Time{}
+	}
+	e.left[d.ID] = d.fetched
+	return &store.Outcome{Kind: store.KindUnstarted, At: d.fetched.Add(leaveFor)}
 }
 
 // refusal takes the job in flight, or returns its outcome instead.

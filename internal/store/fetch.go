@@ -32,6 +32,8 @@ type FetchArgs struct {
 	Rekeys bool
 	// Scarce: keys take turns, because calls are scarce.
 	Scarce bool
+	// Youngest: of pending jobs without a key the youngest ones are fetched.
+	Youngest bool
 	// Weights of keys in turns; see WeightsOf.
 	Weights string
 }
@@ -105,7 +107,7 @@ func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) 
 		scarce = "1"
 	}
 	return eval(fetchScript, ctx, c, []string{PendingKey(q), PausedKey(q), ActiveKey(q), LeaseKey(q)},
-		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights)
+		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights, flag(a.Youngest))
 }
 
 // evaluation is (*Script).Run or (*Script).EvalSha.

@@ -91,13 +91,18 @@ func (b *breaker) open(cause string, length float64) {
 // after 1 s, then 2, 4 … up to the cooldown, but not if its slow start has failed.
 func (b *breaker) openByResponse(cause string, hint float64, down bool) {
 	slow, again := b.Ramp > 0, b.State.State == HalfOpen
-	if slow || again {
+	early := b.o.EarlyTests && (hint > 0 || ofALimit(cause))
+	if (slow || again) && !early {
 		b.raiseLevel() // it tried too soon
 	}
 	length := b.cooldown()
 	switch {
 	case hint > 0:
 		b.open("hint", b.asked(hint))
+		return
+	case early:
+		b.open(cause, b.untilTest())
+		b.LastCooldown = int64(math.Ceil(length))
 		return
 	case down && !slow && again:
 		length = min(length, max(probeBackoff, 2*float64(b.LastCooldown)))

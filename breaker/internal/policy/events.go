@@ -72,6 +72,7 @@ type Options struct {
 	MaxCooldown float64
 	Jitter      float64 // part that is added to a cooldown that has grown
 	Learn       bool
+	EarlyTests  bool   // of openings by a limit without a hint, see early.go
 	Caller      string // who decides: an instance, or an operator
 	Instance    bool
 }

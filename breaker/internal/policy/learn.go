@@ -48,7 +48,7 @@ func (b *breaker) clearLearned() {
 }
 
 // guesses says that one call alone is to show whether all keys meet a limit.
-func (b *breaker) guesses() bool { return b.Confirming > rampLimit }
+func (b *breaker) guesses() bool { return b.Confirming == rampLimit+1 }
 
 func (b *breaker) beginRound(at, used int64) {
 	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.dirty = at, at, used, true
@@ -114,8 +114,8 @@ func (b *breaker) accepted(e *Event, others int64) bool {
 	return b.Confirming == 0
 }
 
-// doubt notes that a hint may be of a call that is refused for its own sake.
-func (b *breaker) doubt(e *Event) {
+// mayTeachWrong notes that a hint may be of a call that is refused for its own sake.
+func (b *breaker) mayTeachWrong(e *Event) {
 	if e.Doubt && e.Hint > 0 && b.LearnedSince > 0 {
 		b.RoundDoubted = 1
 	}
@@ -140,7 +140,7 @@ func (b *breaker) limitedWhileLearning(e *Event, others int64) {
 
 // openedByLimit begins to learn, or goes on, when a refusal has opened.
 func (b *breaker) openedByLimit(e *Event) {
-	b.doubt(e)
+	b.mayTeachWrong(e)
 	if b.LearnedSince == 0 && !e.Doubt && (b.Cause != "hint" || b.BudgetLimit == 0 && b.HintedAt > 0 && b.now-float64(b.HintedAt) < firstHint) {
 		b.beginLearning()
 	} else if b.Cause == "hint" {
@@ -195,6 +195,10 @@ func (b *breaker) decide() {
 	if next.Pace.Stage == learner.Unmeasured {
 		if cause = "threshold"; b.State.State != Closed {
 			cause = "probe"
+		}
+		if b.o.EarlyTests {
+			wait = b.untilTest()
+		} else if b.State.State != Closed {
 			b.raiseLevel()
 			wait = max(wait, b.cooldown())
 		}

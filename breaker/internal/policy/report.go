@@ -94,6 +94,11 @@ func (r *report) applyTo(b *breaker, metered bool) {
 // end counts a call of a CLOSED breaker that has ended.
 func (r *report) end(b *breaker, metered bool, others int64) {
 	current, counts := r.Generation >= b.Generation, true
+	if r.Kind == Succeeded && b.doubts() && !r.Known {
+		if counts = false; b.ProbeToken == r.Permit {
+			b.ofTheJob()
+		}
+	}
 	if r.Kind == Succeeded && current && b.learns() && (metered || !r.Known) {
 		counts = b.accepted(r.Event, others)
 	}
@@ -143,12 +148,16 @@ func (r *report) inClosed(b *breaker, kind Kind, others int64) bool {
 		if r.Known {
 			return false
 		}
+		if b.doubt(r.Event) {
+			return true
+		}
 		if b.learns() && r.Hint == 0 {
 			b.limitedWhileLearning(r.Event, others)
 			return true
 		}
 		r.limited(b)
 		b.reached(r.Event)
+		b.testEarly(r.Event)
 		if b.o.Learn && b.State.State == Open {
 			b.openedByLimit(r.Event)
 		}
@@ -222,7 +231,8 @@ func (r *report) limitedProbe(b *breaker) {
 	if b.RefusedAt = 0; b.o.Learn {
 		b.RefusedAt = sent
 	}
-	b.doubt(r.Event)
+	b.mayTeachWrong(r.Event)
+	b.tested(false)
 	if b.learns() && r.Hint == 0 && r.Threshold > 0 && ofALimit(b.Cause) && (b.LearnedGap > 0 || b.Probes >= 4) {
 		r.refusedProbe(b, func() {
 			b.LastFailure = b.ms()
@@ -243,17 +253,26 @@ func (r *report) limitedProbe(b *breaker) {
 		b.LastFailure = b.ms()
 		b.openByResponse("probe", hint, false)
 		b.reached(r.Event)
+		b.testEarly(r.Event)
 	})
 }
 
 func (r *report) acceptedProbe(b *breaker) {
 	sent, asked, probes, opened := float64(b.ProbeStarted), float64(b.ProbeDue), b.Probes, float64(b.OpenedAt)
 	limit, hinted := ofALimit(b.Cause), b.Cause == "hint"
+	own := limit && b.tested(true)
 	b.close("success")
+	if own {
+		b.ofTheJob()
+		if float64(b.LearnedSince) >= opened {
+			b.clearLearned()
+		}
+		b.Ramp = b.Ramp * one(!hinted)
+	}
 	if !b.learns() {
 		return
 	}
-	doubted := b.RoundDoubted > 0
+	doubted := own || b.RoundDoubted > 0
 	b.RoundDoubted = 0
 	if !limit {
 		b.beginRound(int64(1000*sent), 1)
@@ -268,7 +287,7 @@ func (r *report) acceptedProbe(b *breaker) {
 // lateRefusal is of a call that began before the last transition, or in no CLOSED breaker.
 func (r *report) lateRefusal(b *breaker) bool {
 	if r.Kind == Limited {
-		b.doubt(r.Event)
+		b.mayTeachWrong(r.Event)
 	}
 	if r.Known {
 		return false
@@ -276,7 +295,11 @@ func (r *report) lateRefusal(b *breaker) bool {
 	b.tookPart()
 	b.Wasted, b.dirty = b.Wasted+1, true
 	if b.State.State == Open && r.Kind == Limited && r.Hint > 0 && !b.UntilReset() {
-		b.OpenUntil = max(b.OpenUntil, int64(math.Ceil(b.now+b.hinted(float64(r.Hint)))))
+		until := &b.OpenUntil
+		if b.EarlyUntil > 0 { // the test comes first
+			until = &b.EarlyUntil
+		}
+		*until = max(*until, int64(math.Ceil(b.now+b.hinted(float64(r.Hint)))))
 		if until := int64(math.Ceil(b.now + float64(r.Hint))); float64(r.Hint) > b.o.MaxCooldown {
 			b.AskedUntil = max(b.AskedUntil, until) // it was in flight: that is not said again
 		}

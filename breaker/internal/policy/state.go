@@ -13,6 +13,7 @@ type State struct {
 	Row
 	Spacing
 	Learned
+	Scope
 
 	Generation int64 `json:"generation"` // of the last transition
 	Revision   int64 `json:"revision"`   // of the last change
@@ -138,6 +139,14 @@ type Learned struct {
 	GuessSince     int64  `json:"guess_since"` // that all keys meet the limit, see keys.go
 	GuessAfter     int64  `json:"guess_after"`
 	HintedAt       int64  `json:"hinted_at"` // when the first hint opened, which teaches nothing
+}
+
+// Scope is what is known of whose refusals are, see scope.go.
+type Scope struct {
+	AloneAt    int64 `json:"alone_at"`    // when one was last shown to be its job's own
+	EarlyUntil int64 `json:"early_until"` // when OPEN would have ended without its early tests
+	Doubted    int64 `json:"doubted"`     // tests in a row that were refused while one call at a time may start
+	Real       int64 `json:"real"`        // early tests in a row that were refused: the limit was everyone's
 }
 
 // Plain says that any call may start: instances need not know of the breaker.

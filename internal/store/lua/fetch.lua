@@ -10,6 +10,7 @@
 -- ARGV[8] whether calls are scarce, so that keys take turns: '' no, '1' yes, 'by' yes, and the worker
 --   itself sorts pending jobs, by KEY_BY
 -- ARGV[9] weights of keys that are not 1, as '\n<key>=<weight>...\n'
+-- ARGV[10] 1: the youngest of the pending jobs, if it has no key
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
 --   expired, 1 if the queue is paused, 2 if none is pending any more, 3 if more are to be sorted or
@@ -114,7 +115,12 @@ repeat
   end
   if not pop_held then
     local asked = want - #active
-    ids = redis.call('RPOP', pending_key, asked)
+    ids = ARGV[10] == '1' and redis.call('LPOP', pending_key, 1)
+    if ids and redis.call('HEXISTS', task(ids[1]), 'key') == 1 then -- jobs of a key stay in order
+      redis.call('LPUSH', pending_key, ids[1])
+      ids = nil
+    end
+    ids = ids or redis.call('RPOP', pending_key, asked)
     drained = not ids or #ids < asked
   end
   for i, id in ipairs(ids or {}) do

@@ -1,0 +1,98 @@
+package policy
+
+import "math"
+
+// A refusal may be the job's own: an API that refuses one job and accepts the others is not at its limit. An opening is
+// therefore tested early, by another job: package publisher never gives a test to a job that was refused last. If the
+// first test is accepted, the refusal was its job's own. For an hour from then on a refusal in CLOSED does not open:
+// the next call, alone, is the test. Accepted, all calls may start again; refused, and another one refused, the limit is
+// everyone's. While a limit is known to be used up nothing is tested.
+const (
+	inDoubt    = 2*rampLimit + 2 // Confirming, plus the Ramp before, while a test is asked for
+	alertFor   = 3600000         // ms that a refusal of one job makes those of others doubtful
+	mostDoubts = 2               // refused tests, in CLOSED or of an opening, that show a limit of everyone's
+	oftenReal  = 8               // once a limit was everyone's, one of so many hinted openings is tested early
+)
+
+// doubts says that the next call alone shows whose a limit is.
+func (b *breaker) doubts() bool { return b.Confirming >= inDoubt }
+
+// alert says that the API refused a job for its own sake lately.
+func (b *breaker) alert() bool { return b.AloneAt > 0 && b.now < float64(b.AloneAt+alertFor) }
+
+// usedUp says that a limit is known, and that its calls are used up.
+func (b *breaker) usedUp() bool {
+	return b.Metered > 0 || b.learns() && b.LearnedGap > 0 && float64(b.RoundUsed) >= .9*float64(b.LearnedLength)/float64(b.LearnedGap)
+}
+
+// doubt reports whether it is to be tested first whose a refusal in CLOSED is. If not, it counts for everyone.
+func (b *breaker) doubt(e *Event) bool {
+	switch {
+	case b.doubts() && b.ProbeToken == e.Permit:
+		if b.Doubted++; b.Doubted >= mostDoubts {
+			b.Failures = max(b.Failures, e.Threshold-1)
+			b.endDoubt()
+			return false
+		}
+		b.ProbeToken = ""
+	case b.doubts():
+	case e.Job == "" || !b.alert() || b.Confirming > 0 || b.usedUp():
+		return false
+	default:
+		ramp := b.Ramp
+		b.askAgain(inDoubt + ramp)
+		b.Doubted = 0
+	}
+	b.LastFailure, b.dirty = b.ms(), true
+	return true
+}
+
+// endDoubt lets as many calls start as before the doubt.
+func (b *breaker) endDoubt() {
+	b.Ramp, b.RampOK = b.Confirming-inDoubt, 0
+	b.Confirming, b.Doubted, b.ProbeToken, b.dirty = 0, 0, "", true
+}
+
+// ofTheJob notes that the API has accepted the test of another job: the refused jobs are refused alone.
+func (b *breaker) ofTheJob() {
+	if b.doubts() {
+		b.endDoubt()
+	}
+	b.AloneAt, b.Real, b.Failures, b.dirty = b.ms(), 0, 0, true
+}
+
+// testEarly notes that the next test of an opening because of a job's refusal shows whose the refusal was. An opening with
+// a hint is tested once after a second, and seldom if the limit was everyone's before.
+func (b *breaker) testEarly(e *Event) {
+	b.EarlyUntil = 0
+	if !b.o.EarlyTests || e.Job == "" || b.State.State != Open || !ofALimit(b.Cause) || b.usedUp() {
+		return
+	}
+	if b.Cause != "hint" {
+		b.EarlyUntil = int64(math.Ceil(b.now + b.cooldown()))
+		return
+	}
+	test := int64(probeBackoff * math.Exp2(float64(min(b.Probes, 40))))
+	if b.OpenUntil <= b.ms()+test || !b.alert() && (b.Probes > 0 || b.Real%oftenReal > 0) {
+		return
+	}
+	b.EarlyUntil = b.OpenUntil
+	b.OpenUntil, b.LastCooldown = int64(math.Ceil(b.now))+test, test
+}
+
+// tested takes the outcome of an early test, and reports whether that shows that the limit is not everyone's.
+func (b *breaker) tested(accepted bool) bool {
+	early := b.EarlyUntil > 0 && b.now < float64(b.EarlyUntil)
+	b.EarlyUntil = 0
+	switch {
+	case early && !accepted:
+		if b.Real++; b.Real >= mostDoubts {
+			b.AloneAt = 0
+		}
+	case early && b.Probes == 0:
+		return true
+	case accepted && b.Cause == "hint":
+		b.Real++
+	}
+	return false
+}
