@@ -28,7 +28,8 @@ const Destination = store.AlertsDestination
 func breakerOptions() breaker.Options {
 	return breaker.Options{
 		FailureThreshold: 1, Cooldown: 5 * time.Second, CooldownMultiplier: 2, MaxCooldown: 5 * time.Minute,
-		OutageThreshold: -1, // notifiers are down one by one
+		NoEarlyTests:    true, // a service that asks for a pause gets it
+		OutageThreshold: -1,   // notifiers are down one by one
 	}
 }
 

@@ -215,7 +215,7 @@ func TestMeterAndItsDouble(t *testing.T) {
 		n++
 		c := newFakeClock()
 		cooldown := time.Duration(rapid.SampledFrom([]int{3, 30, 300}).Draw(rt, "cooldown")) * time.Second
-		b, err := newTestBreaker(rdb, Options{Destination: fmt.Sprint("double-", n), Cooldown: cooldown, CooldownJitter: -1, MaxInFlight: 16, ProbeTimeout: 10 * time.Hour}, c.clock())
+		b, err := newTestBreaker(rdb, Options{Destination: fmt.Sprint("double-", n), Cooldown: cooldown, CooldownJitter: -1, MaxInFlight: 16, ProbeTimeout: 10 * time.Hour, NoEarlyTests: true}, c.clock())
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -30,8 +31,9 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 	}
 	o := b.options()
 	o.RetryLoopInterval = 0 // the default
+	plain := breaker.Options{Cooldown: time.Hour, NoEarlyTests: true}
 	b.run(o, func(context.Context, *jobs.Job) error { return jobs.RateLimited(0) },
-		publisher.Concurrency(concurrency), rules(time.Hour))
+		publisher.Concurrency(concurrency), publisher.Breaker(plain))
 	rescheduled := 0
 	redistest.Eventually(t, "all in hand are put off", func() bool {
 		rescheduled += len(b.events)

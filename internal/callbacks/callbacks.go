@@ -48,7 +48,8 @@ var limits = jobs.Limits{MaxPayloadBytes: math.MaxInt32, RetryMaxRetries: retrie
 func BreakerOptions() breaker.Options {
 	return breaker.Options{
 		FailureThreshold: 3, Cooldown: 5 * time.Second, CooldownMultiplier: 2, MaxCooldown: 5 * time.Minute,
-		OutageThreshold: -1, // receivers are down one by one
+		OutageThreshold: -1,   // receivers are down one by one
+		NoEarlyTests:    true, // one that asks for a pause gets it
 	}
 }
 
