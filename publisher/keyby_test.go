@@ -45,7 +45,7 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 	b := newFixture(t)
 	a, free := limitedPath(t, "/v1/full", "Retry-After", "600")
 	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: a.URL}), publisher.KeyBy(byPath), publisher.Concurrency(1),
-		publisher.Breaker(breaker.Options{FailureThreshold: 1}))
+		publisher.Breaker(breaker.Options{FailureThreshold: 1, NoEarlyTests: true}))
 	full := []string{b.enqueue(jobs.Path("/v1/full")).ID}
 	b.want(publisher.Rescheduled)
 	for i := range 10 {
