@@ -65,7 +65,7 @@ func (s *situation) costsKnown() bool { return !s.ofKeys() || s.counts != counts
 
 // values are the words of the situation's facts.
 func (s *situation) values() values {
-	v := newValues()
+	v, kind := newValues(), s.kind()
 	timed := s.open() && !s.Until.IsZero()
 	v.set("name", codeSpan(s.Name))
 	v.set("destination", codeSpan(s.Destination))
@@ -76,8 +76,11 @@ func (s *situation) values() values {
 	v.set("until")
 	if timed {
 		v.set("until", " until ", timeSpan(s.Until))
-		// When an API that is down is back, nobody knows.
-		v.set(map[bool]string{true: "next_test", false: "until_fact"}[s.kind() == down], timeSpan(s.Until))
+		fact := "until_fact"
+		if kind == down { // it is not known when such an API is back
+			fact = "next_test"
+		}
+		v.set(fact, timeSpan(s.Until))
 		v.set("next_try", timeSpan(s.Until))
 		v.setIf(s.Expiring >= 0, "expiring", thousands(s.Expiring))
 	} else if s.open() {
@@ -127,8 +130,8 @@ func (s *situation) values() values {
 	v.set("tried", s.tried())
 	v.set("reason", s.reasonPart())
 	v.set("waiting", v.one["backlog_too"])
-	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0 && s.kind() != down, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
-	if kind := s.kind(); !s.Gone.IsZero() && (kind == limited || kind == byHand && timed) { // when the others end, nobody knows
+	v.setIf(s.Backlog >= 0 && timed && s.Expiring > 0 && kind != down, "waiting", v.one["backlog_too"], "; "+count(s.Expiring, "expires", "expire")+" before then")
+	if !s.Gone.IsZero() && (kind == limited || kind == byHand && timed) { // it is not known when the others end
 		gone := []any{"; the backlog will be gone by ", timeSpan(s.Gone)}
 		if s.Late > 0 {
 			gone = append(gone, "; "+count(s.Late, "job expires before it can run", "jobs expire before they can run"))

@@ -301,8 +301,8 @@ func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
 	if err != nil || w == nil {
 		return ""
 	}
-	if _, pace, paced := strings.Cut(w.Text, "in line; "); paced || w.Reason == explain.Queued {
-		return pace
+	if w.Reason == explain.Queued {
+		return w.Pace()
 	}
 	return w.Text
 }

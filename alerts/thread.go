@@ -88,7 +88,7 @@ func incidentKind(cause string, noCredentials bool) string {
 }
 
 // share returns the incidents of each thread, all of them the oldest first. An incident stays in the thread that knows
-// it, although its kind may have changed: an operator opens a breaker that is open. One before those that are known is
+// it, although its kind may have changed: an operator opens a breaker that is open. An incident before a known one is
 // not new, whatever the clock says: it can be set back.
 func share(threads []*sender, incidents []breaker.Incident) [][]breaker.Incident {
 	out := make([][]breaker.Incident, len(threads))

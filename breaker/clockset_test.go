@@ -10,7 +10,7 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// clients are those of a server or a Cluster.
+// clients returns the Redis clients of a test: of one server, or of a Cluster.
 type clients interface {
 	Client(t testing.TB) redis.UniversalClient
 }

@@ -7,18 +7,15 @@ import (
 	"time"
 )
 
-// confinedBit is that of confined permits, above what they hold.
-const confinedBit = 1 << 8
-
 // MarshalText returns the permit as text, by which [Breaker.Permit] of any process has it reported: such as the API's
 // instance that gets the report of a program which got the permit from another one. The zero Permit is empty.
 func (p Permit) MarshalText() ([]byte, error) {
 	if p.c == nil {
 		return nil, nil
 	}
-	until, holding := int64(0), int(p.holds)
+	until, holding := int64(0), p.holds
 	if p.confined {
-		holding |= confinedBit
+		holding |= confinedInText
 	}
 	if !p.until.IsZero() {
 		until = p.until.UnixMilli()
@@ -36,14 +33,14 @@ func (b *Breaker) Permit(text []byte) (Permit, error) {
 	}
 	p := Permit{c: b.core, handed: true}
 	var until int64
-	var holding int
+	var holding holds
 	var by, drew string
 	var at slotRef
 	n, err := fmt.Sscan(string(text), &p.id, &p.generation, &holding, &until, &p.cost, &p.keyCost, &p.at, &by, &at.slot, &at.epoch, &drew)
 	if err != nil || n != 11 {
 		return Permit{}, errors.New("breaker: the text is not a permit")
 	}
-	p.holds, p.confined = holds(holding&0x2ff), holding&confinedBit != 0
+	p.holds, p.confined = holding&^confinedInText, holding&confinedInText != 0
 	p.key = string(text[strings.LastIndexByte(string(text), ' ')+1:])
 	if err := validKey(p.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit: %w", err)

@@ -32,8 +32,8 @@ type callShard struct {
 	free  []uint32
 	keys  map[string]int
 
-	accepted    time.Time            // when the last call ended that the API accepted,
-	keyAccepted map[string]time.Time // and those of keys
+	accepted    time.Time            // when the last call ended that the API accepted
+	keyAccepted map[string]time.Time // the same of each key
 	_           [40]byte             // shards on cache lines of their own
 }
 

@@ -109,7 +109,7 @@ type Options struct {
 	NoLearning bool
 
 	// NoEarlyTests leaves an opening by a limit without a hint OPEN for the whole cooldown. Without it such an opening is
-	// tested within a second, and each next time when the API has refused for one and a half to two times as long as at
+	// tested within a second, and each next time when the API has refused for one and a half to two and a half times as long as at
 	// the last test, at the roundest instant of that span; Cooldown is then the longest time between two tests, and
 	// CooldownMultiplier counts for outages and credentials alone (docs/adr/0074).
 	NoEarlyTests bool

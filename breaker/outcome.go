@@ -102,10 +102,14 @@ func (o Outcome) WithJob(id string) Outcome {
 	if o.outage == noOutage && o.kind != limited {
 		return o
 	}
+	o.job = jobHash(id)
+	return o
+}
+
+func jobHash(id string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
-	o.job = h.Sum64()
-	return o
+	return h.Sum64()
 }
 
 // WithCost adds what the call has really cost, if that is n > 0. What its permit took of the

@@ -42,9 +42,9 @@ const (
 	holdsRate
 	holdsKeyRate
 	holdsNamed
-	holdsSlots // of named limits
-	_          // confinedBit, in texts
-	holdsTest  // the call shows whose a limit is
+	holdsSlots     // of named limits
+	confinedInText // of MarshalText: the permit is confined
+	holdsTest      // the call shows whose a limit is
 
 	holdsRates = holdsRate | holdsKeyRate | holdsNamed
 )

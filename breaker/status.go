@@ -141,7 +141,7 @@ func utc(t time.Time) *time.Time {
 // InStreak reports whether a call of the job, see [Outcome.WithJob], is one of the Streak. It leaves the streak when the
 // API accepts a call that ended later.
 func (s *Status) InStreak(job string) bool {
-	return s.Streak > 0 && strings.Contains(","+s.StreakJobs, ","+NoAnswer().WithJob(job).jobToken()+"@")
+	return s.Streak > 0 && strings.Contains(","+s.StreakJobs, ","+token(jobHash(job))+"@")
 }
 
 // status returns the fields that do not depend on the time.

@@ -84,7 +84,7 @@ func TestAnswersOfHandlers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		answer func(j *jobs.Job) error
-		want   *publisher.Answer // of which only Status, Body, Outcome and RetryAfter; nil: none is told
+		want   *publisher.Answer // its Status, Body, Outcome and RetryAfter are compared; nil: observers get none
 	}{
 		{"no hint", func(*jobs.Job) error { return jobs.RateLimited(0) }, &publisher.Answer{}},
 		{"a hint", func(*jobs.Job) error { return fmt.Errorf("call: %w", jobs.RateLimited(time.Minute)) }, &publisher.Answer{RetryAfter: time.Minute}},

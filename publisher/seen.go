@@ -43,7 +43,7 @@ func (s *seen) accept(key string, began time.Time) { s.add(key, began, 1, 0) }
 // refuse counts a call that the API refused or that failed.
 func (s *seen) refuse(key string, began time.Time) { s.add(key, began, 0, 1) }
 
-// doubt notes a call whose refusal is in doubt: the latest call was refused then.
+// doubt notes a refusal that may be the job's own: it counts for no rate, but the latest call was refused.
 func (s *seen) doubt(key string, began time.Time) { s.add(key, began, 0, 0) }
 
 func (s *seen) add(key string, began time.Time, accepted, refused int32) {
@@ -86,13 +86,12 @@ func (s *seen) since(key string, t time.Time) others {
 }
 
 func (t *tally) add(at int64, accepted, refused int32) {
-	switch {
-	case accepted > 0:
+	if accepted > 0 {
 		t.accepted = max(t.accepted, at)
-	case refused > 0:
+	} else {
 		t.refused = max(t.refused, at)
-	default:
-		t.refused = max(t.refused, at)
+	}
+	if accepted+refused == 0 { // in doubt
 		return
 	}
 	n := len(t.spans)

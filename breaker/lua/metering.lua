@@ -12,7 +12,8 @@ end
 
 -- over says that a lease of so many ms, which ended at an instant, is over: its process has died. If the clock was set
 -- forward since it began, its time is counted from then on. named.steady is since when, ms, the clock has agreed with the
--- caller's own, and named.by its latest plausible time now. Whoever does not send them concludes no death.
+-- caller's own, and named.by its latest plausible time now. A caller that does not send them concludes
+-- no death.
 local function over(ends, length)
   local steady = tonumber(named.steady)
   if not steady or now > number(named.by) then

@@ -386,13 +386,11 @@ func printLast[T any](ctx context.Context, p *Process, s *session, o outputFlag,
 			return err
 		}
 		keys := all[0][1:]
-		past, err := s.KeyTransitions(ctx, destination, 1000)
-		if err != nil {
-			return err
-		}
 		text, first := explain.Conditions(keys), ""
 		if i := slices.IndexFunc(keys, func(b breaker.Status) bool { return b.State != breaker.Closed }); i >= 0 {
 			first = keys[i].Name
+		} else if past, err := s.KeyTransitions(ctx, destination, 1000); err != nil {
+			return err
 		} else if len(past) > 0 {
 			text, first = pastIncidents(past), past[0].Name
 		} else if i = slices.IndexFunc(keys, func(b breaker.Status) bool { return b.Failures > 0 }); i >= 0 {

@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -109,8 +107,10 @@ const (
 
 // leaves returns the outcome of a job that is not to make the call that decides for others, as its own last one was refused.
 func (e *holder) leaves(f fetch, d *Delivery) *store.Outcome {
-	ago, err := strconv.Atoi(d.Fields.Refusals[strings.LastIndexByte(d.Fields.Refusals, ' ')+1:])
-	if !f.tests || err != nil || time.Duration(ago)*time.Millisecond > leaveUntil {
+	if !f.tests {
+		return nil
+	}
+	if ago, refused := d.Fields.RefusedAgo(); !refused || ago > leaveUntil {
 		return nil
 	}
 	e.bufferMu.Lock()

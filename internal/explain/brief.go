@@ -40,7 +40,7 @@ func (w *Waiting) Brief(j *jobs.Job) string {
 		return "no worker serves " + j.Destination
 	case Queued:
 		if w.pace != "" {
-			return "in line; " + w.pace
+			return w.paced()
 		}
 		if w.Ahead != nil && *w.Ahead == 0 {
 			return "next in line for a worker"

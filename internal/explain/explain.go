@@ -81,6 +81,12 @@ type Waiting struct {
 	brief    string // see Brief; "" for the words of its Reason
 }
 
+// Pace says what holds the calls of the job's destination back while the job is in line; "" if nothing is known to.
+func (w *Waiting) Pace() string { return w.pace }
+
+// paced is its text without its place in the queue.
+func (w *Waiting) paced() string { return "in line; " + w.pace }
+
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,
 // the workers and each breaker once, when they are first needed.
 // Make a new one for each page; it is not safe for concurrent use.

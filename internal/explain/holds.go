@@ -9,8 +9,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Holds says what holds the jobs of a destination back now, the same in each place that shows the destination: a pause,
-// its breaker, its limits, and those of its keys. It is "" if nothing does.
+// Holds says what holds the jobs of a destination back now: a pause, its breaker, its limits, or the breakers and limits of
+// its keys. Each place that shows the destination says it in these words. It is "" if nothing holds them back.
 func Holds(b breaker.Status, keys []breaker.Status, pause *jobs.Pause, now time.Time) string {
 	var parts []string
 	if pause != nil {

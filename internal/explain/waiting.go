@@ -67,7 +67,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case w == nil:
 		w = &Waiting{Reason: Queued, Text: inLine}
 		if w.pace = Pace(f.breaker, f.now); w.pace != "" {
-			w.Text = "in line; " + w.pace
+			w.Text = w.paced()
 		}
 		return w
 	case missing != "":

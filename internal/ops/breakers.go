@@ -85,8 +85,8 @@ func (s *System) Transitions(ctx context.Context, name string, limit int) (List[
 	return listOf(s.breakers().History(ctx, s.rdb, name, limit))
 }
 
-// KeyTransitions returns those of the last limit transitions of a destination and its keys that are of keys, the latest
-// first: also of keys whose breakers are CLOSED again. 1,000 are kept.
+// KeyTransitions reads the last limit transitions of a destination and its keys, and returns the keys', the latest first:
+// also of keys whose breakers are CLOSED again. Redis keeps 1,000.
 func (s *System) KeyTransitions(ctx context.Context, destination string, limit int) ([]breaker.Event, error) {
 	all, _, _, err := s.breakers().ReadTransitions(ctx, s.rdb, destination, 0, limit)
 	slices.Reverse(all)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -77,6 +78,12 @@ type Fields struct {
 	// Refusals is Outcome.Refusals of its last call and the ms since then, after a space;
 	// "" if that was not refused.
 	Refusals string
+}
+
+// RefusedAgo is how long ago the job's last call was refused, and false if it was not.
+func (f Fields) RefusedAgo() (ago time.Duration, refused bool) {
+	ms, err := strconv.Atoi(f.Refusals[strings.LastIndexByte(f.Refusals, ' ')+1:])
+	return time.Duration(ms) * time.Millisecond, err == nil
 }
 
 // Map returns the fields that are set under their names in the record.

@@ -164,7 +164,10 @@ func (s *Server) shutdown() error {
 	defer cancel()
 	// Shutdown would wait for them 5 s.
 	defer time.AfterFunc(forFresh, func() {
-		s.fresh.Range(func(nc, _ any) bool { return nc.(net.Conn).Close() == nil || true })
+		s.fresh.Range(func(nc, _ any) bool {
+			_ = nc.(net.Conn).Close() // a closed connection may be closed again
+			return true
+		})
 	}).Stop()
 	err := s.http.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -200,13 +200,13 @@ func (b *breaker) noteBudget(e *Event) {
 	}
 }
 
-// openByBudget opens until a window is over of which no call is left.
+// openByBudget opens until the end of a window whose calls are used up.
 func (b *breaker) openByBudget(ends int64) {
 	b.open("budget", b.asked(float64(ends)-b.now))
 	b.BudgetReset = ends
 }
 
-// reached notes that a refusal announces a budget of which no call is left: that limit is reached, and no other.
+// reached notes which limit a refusal has met: the budget that it announces, if that has no call left.
 func (b *breaker) reached(e *Event) {
 	if e.Announces && e.Left < 1 && b.State.State == Open {
 		b.BudgetReset = int64(math.Ceil(b.now + min(float64(e.ResetIn), max(b.o.MaxCooldown, longestWindow))))

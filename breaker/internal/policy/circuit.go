@@ -189,9 +189,12 @@ func (b *breaker) double() {
 	}
 }
 
+// backoff is how long to wait after so many tests, ms: 1, 2, 4 … s.
+func backoff(tests int64) float64 { return probeBackoff * math.Exp2(float64(min(tests, 40))) }
+
 // retryProbe sets when the next probe may start after a failed one; not before earliest.
 func (b *breaker) retryProbe(earliest int64) {
-	wait := min(probeBackoff*math.Exp2(float64(min(b.ProbeRetries, 40))), b.cooldown())
+	wait := min(backoff(b.ProbeRetries), b.cooldown())
 	after := max(earliest, int64(math.Ceil(float64(b.ProbeStarted)+wait)))
 	b.clearProbe()
 	b.ProbeAfter, b.ProbeDue = after, after

@@ -1,11 +1,15 @@
 package policy
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
-// A refusal without a hint does not say when the API accepts calls again. It is asked early and seldom: the first test
-// comes within a second, each next one when the API has refused for one and a half to two and a half times as long as at
-// the last one, and the cooldown is the longest time between two of the first twelve. Limits have round lengths and end at round instants, so
-// a test is made at the roundest instant of that span: after 1, 2, 5, 10, 15, 30 s, 1, 2, 5 min (docs/adr/0074).
+// A refusal without a hint does not say when the API accepts calls again, so the breaker asks early and seldom. The first
+// test comes within a second. Each next one comes when the API has refused for one and a half to two and a half times as
+// long as at the last one, and the first twelve are at most a cooldown apart. Limits have round lengths and end at round
+// instants, so a test is made at the roundest instant of that span: after 1, 2, 5, 10, 15, 30 s, 1, 2, 5 min
+// (docs/adr/0074).
 const (
 	firstSpan   = 1000 // ms
 	soonest     = .45  // of the time refused so far, after which the next test is made: half of it, and what tests are late,
@@ -41,17 +45,14 @@ func (b *breaker) untilTest() float64 {
 	}
 	blocked, most := b.now-began, b.cooldown()
 	first := min(firstSpan, most)
-	from, to := max(soonest*blocked, soonest*first), min(max(latest*blocked, first), most)
+	to := min(max(latest*blocked, first), most)
 	if b.Probes >= patientFrom {
 		to = max(to, patience*blocked)
 	}
-	from = min(from, to/2)
+	from := min(soonest*max(blocked, first), to/2)
+	round := cmp.Or(float64(b.RoundStarted)/1000, began)
 	at, greatest := b.now+to, 0.0
-	origins := [...]float64{float64(b.RoundStarted) / 1000, began, 0} // a window's first call, its last one, and the clock
-	if b.RoundStarted == 0 {
-		origins[0] = began
-	}
-	for _, origin := range origins {
+	for _, origin := range [...]float64{round, began, 0} { // a window's first call, its last one, and the clock
 		if instant, unit := roundest(b.now+from-origin, b.now+to-origin); unit > greatest {
 			at, greatest = instant+origin, unit
 		}

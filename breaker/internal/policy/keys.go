@@ -21,7 +21,7 @@ func (b *breaker) ofAllKeys(child *breaker, e *Event) bool {
 	} else if b.Confirming > 0 {
 		return b.ProbeToken == e.Permit
 	}
-	near := b.LearnedGap > 0 && float64(b.RoundUsed) >= .9*float64(b.LearnedLength)/float64(b.LearnedGap)
+	near := b.nearLearned()
 	if child.State.State != Closed || !near && b.now < float64(b.GuessAfter) || e.Known || !b.inARow("429", child.id, e) {
 		return false
 	}

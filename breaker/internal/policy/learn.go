@@ -47,6 +47,11 @@ func (b *breaker) clearLearned() {
 	b.dirty = true
 }
 
+// nearLearned says that a limit is learned, and that nine tenths of its round are used up.
+func (b *breaker) nearLearned() bool {
+	return b.LearnedGap > 0 && float64(b.RoundUsed) >= .9*float64(b.LearnedLength)/float64(b.LearnedGap)
+}
+
 // guesses says that one call alone is to show whether all keys meet a limit.
 func (b *breaker) guesses() bool { return b.Confirming == rampLimit+1 }
 

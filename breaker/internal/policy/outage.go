@@ -57,8 +57,8 @@ type counted struct {
 // row are the calls of the streak.
 func (b *breaker) row() (all []counted) {
 	for call := range strings.SplitSeq(b.StreakJobs, ",") {
-		id, ended := call, int64(0) // an earlier version has the job alone
-		if at := strings.LastIndexByte(call, '@'); at >= 0 {
+		id, ended := call, int64(0)                          // not known of a call without an instant
+		if at := strings.LastIndexByte(call, '@'); at >= 0 { // the last one: a key may have some, too
 			id = call[:at]
 			ended, _ = strconv.ParseInt(call[at+1:], 10, 64)
 		}

@@ -267,7 +267,9 @@ func (r *report) acceptedProbe(b *breaker) {
 		if float64(b.LearnedSince) >= opened {
 			b.clearLearned()
 		}
-		b.Ramp = b.Ramp * one(!hinted)
+		if hinted {
+			b.Ramp = 0
+		}
 	}
 	if !b.learns() {
 		return

@@ -9,9 +9,9 @@ import "math"
 // everyone's. While a limit is known to be used up nothing is tested.
 const (
 	inDoubt    = 2*rampLimit + 2 // Confirming, plus the Ramp before, while a test is asked for
-	alertFor   = 3600000         // ms that a refusal of one job makes those of others doubtful
+	alertFor   = 3600000         // ms: for so long after a refusal that was a job's own, refusals of other jobs are doubted
 	mostDoubts = 2               // refused tests, in CLOSED or of an opening, that show a limit of everyone's
-	oftenReal  = 8               // once a limit was everyone's, one of so many hinted openings is tested early
+	oftenReal  = 8               // after a limit of everyone's, every eighth opening with a hint is tested early
 )
 
 // doubts says that the next call alone shows whose a limit is.
@@ -22,7 +22,7 @@ func (b *breaker) alert() bool { return b.AloneAt > 0 && b.now < float64(b.Alone
 
 // usedUp says that a limit is known, and that its calls are used up.
 func (b *breaker) usedUp() bool {
-	return b.Metered > 0 || b.learns() && b.LearnedGap > 0 && float64(b.RoundUsed) >= .9*float64(b.LearnedLength)/float64(b.LearnedGap)
+	return b.Metered > 0 || b.learns() && b.nearLearned()
 }
 
 // doubt reports whether it is to be tested first whose a refusal in CLOSED is. If not, it counts for everyone.
@@ -72,7 +72,7 @@ func (b *breaker) testEarly(e *Event) {
 		b.EarlyUntil = int64(math.Ceil(b.now + b.cooldown()))
 		return
 	}
-	test := int64(probeBackoff * math.Exp2(float64(min(b.Probes, 40))))
+	test := int64(backoff(b.Probes))
 	if b.OpenUntil <= b.ms()+test || !b.alert() && (b.Probes > 0 || b.Real%oftenReal > 0) {
 		return
 	}
