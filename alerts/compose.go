@@ -306,9 +306,6 @@ func (s *situation) happens() string {
 func (s *situation) hint(v values) string {
 	hand := s.kind() == byHand
 	switch {
-	case s.Route != "" && s.open() && !hand:
-		v.set("route", foreign(s.Route, maxReason))
-		return "*One route:* {route}."
 	case s.SuggestedRate != "" && s.open():
 		v.set("rate", words.Rate(s.SuggestedRate))
 		return "*This API spaces calls:* set `DESTINATION_…_" + words.RateOf(s.Name) + "`, about {rate}."

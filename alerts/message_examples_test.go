@@ -7,7 +7,6 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -178,7 +177,6 @@ func examples() []example {
 	}
 	c.tooLong = tooLong
 	add("opened", shopLimited(), notice.Opened)
-	add("opened-one-route", changed(shopLimited(), func(s *situation) { s.Route = words.LimitedRoute("/v1/images", "request.path", 5, 40) }), notice.Opened)
 	add("opened-with-hint", shopHinted(), notice.Opened)
 	add("opened-nothing-left", changed(shopLimited(), func(s *situation) {
 		s.Cause, s.Answers, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseBudget, nil, 0, 0, 0

@@ -32,8 +32,6 @@ type situation struct {
 	Answers []refusal
 	// SuggestedRate is the rate that an API accepts which spaces calls; see breaker.Status.
 	SuggestedRate string
-	// Route advises on an API that seems to limit one kind of calls by itself; "" for none.
-	Route string
 	// Until is when the API is asked again; zero: not before a person resets the breaker.
 	Until time.Time
 	// Asked is until when the API asked to wait, if it is asked again before that.
@@ -151,11 +149,6 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 		return s, nil // if it has closed just now, the next job reports that
 	}
 	s.State, s.Until, s.Asked, s.SuggestedRate = status.State, status.OpenUntilRedis, status.AskedUntil, status.SuggestedRate
-	workers, err := a.client.Workers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("alerts: %w", err)
-	}
-	s.Route = explain.LimitedRoute(workers, name)
 	s.Rescheduled = t.Before.Rescheduled + max(t.Last.Rescheduled, status.Rescheduled)
 	if s.Answers, err = a.store.answers(ctx, s.kind(), name, t); err != nil || s.Until.IsZero() {
 		return s, err

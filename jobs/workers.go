@@ -31,28 +31,6 @@ type WorkerInfo struct {
 	// file as it is now.
 	ConfigVersion string `json:"config_version,omitempty" doc:"A hash of the destinations file that it publishes by; absent: it has none." example:"a1b2c3d4"`
 	ConfigProblem string `json:"config_problem,omitempty" doc:"Why it cannot take up the destinations file as it is now, while the settings before hold; absent: nothing is wrong." example:"line 3, column 5: tmeout is no setting"`
-	// Routes are kinds of calls that the APIs of destinations seem to limit by themselves, as this worker has seen; nil for none.
-	Routes map[string]Route `json:"routes,omitempty" doc:"Kinds of calls that an API seems to limit by themselves, as this worker has seen in an hour, by destination; absent: none." example:"{\"deviantart\":{\"route\":\"POST /v1/images\",\"key_by\":\"request.path\",\"refused\":5,\"accepted\":40,\"at\":\"2030-01-31T14:35:00Z\"}}"`
-}
-
-// Route is a kind of calls that the API of a destination seems to limit by itself: all refused calls of one worker
-// in an hour were of it.
-type Route struct {
-	Route    string    `json:"route" doc:"Method, if the jobs give one, and beginning of the path." example:"POST /v1/images"`
-	KeyBy    string    `json:"key_by" doc:"The KEY_BY that holds these calls by themselves." example:"request.path"`
-	Refused  int       `json:"refused" doc:"How many jobs were refused." example:"5"`
-	Accepted int       `json:"accepted" doc:"How many other calls were accepted meanwhile." example:"40"`
-	At       time.Time `json:"at" doc:"When the last one was refused, by Redis's clock." example:"2030-01-31T14:35:00Z"`
-}
-
-// LimitedRoute is the latest of the routes that a worker has found for a destination.
-func (all Workers) LimitedRoute(destination string) (found Route, ok bool) {
-	for _, w := range all {
-		if r, has := w.Routes[destination]; has && (!ok || r.At.After(found.At)) {
-			found, ok = r, true
-		}
-	}
-	return found, ok
 }
 
 // Doubt is a kind of doubtful responses of a destination.
@@ -156,12 +134,6 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 			for _, d := range doubts {
 				info.Doubts[destination] = append(info.Doubts[destination], Doubt{Kind: d.Kind, Count: d.Count, At: time.UnixMilli(d.At).UTC(), Sign: d.Sign, Rule: d.Rule})
 			}
-		}
-		for destination, r := range w.Routes {
-			if info.Routes == nil {
-				info.Routes = map[string]Route{}
-			}
-			info.Routes[destination] = Route{r.Route, r.KeyBy, r.Refused, r.Accepted, time.UnixMilli(r.At).UTC()}
 		}
 		out = append(out, info)
 	}

@@ -150,10 +150,6 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	if before.calls == 0 {
 		since = began.Add(-latestOthers)
 	}
-	now := time.Now()
-	if limited := r.kind == rateLimited; d.s.keyBy == nil && (limited || r.accepted(job.Response)) && d.routes.add(job.Key, job, limited, now) {
-		d.reach.changed() // a heartbeat shows it
-	}
 	switch o := d.seen.since(key, since); {
 	case r.kind == rateLimited:
 		o.latest = o.latest && !permit.Probe() // a probe decides: there is one

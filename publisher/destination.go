@@ -54,7 +54,6 @@ type destination struct {
 	starts  starts
 	reach   *reach
 	doubts  *doubts
-	routes  routes
 	engine  *engine.Engine
 	before  *engine.Engine // of the Publisher before this one, until prepare
 	gate    *gate

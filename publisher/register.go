@@ -126,12 +126,6 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 			}
 			w.Doubts[n] = found
 		}
-		if found, ok := p.destination(n).routes.advice(time.Now(), now); ok {
-			if w.Routes == nil {
-				w.Routes = map[string]store.Route{}
-			}
-			w.Routes[n] = found
-		}
 		since, problem, _ := p.destination(n).reach.down()
 		if since.IsZero() {
 			continue

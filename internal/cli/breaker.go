@@ -221,7 +221,7 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 		limits.Announced = nil
 	}
 	windows := breaker.Limits{Name: limits.Name, Declared: limits.Declared, Announced: limits.Announced}
-	return c.printBreaker(p, b, explain.LimitedRoute(workers, destination), explain.LimitsWith(windows, limits.Override, nil, time.Now())...)
+	return c.printBreaker(p, b, explain.LimitsWith(windows, limits.Override, nil, time.Now())...)
 }
 
 // handFlags are the flags of what an operator does to a breaker for a time.
@@ -269,7 +269,7 @@ func (c *handFlags) do(ctx context.Context, p *Process, s *session, act ops.Brea
 	if err != nil {
 		return err
 	}
-	return c.printBreaker(p, ops.Breaker{Status: b}, "")
+	return c.printBreaker(p, ops.Breaker{Status: b})
 }
 
 type breakerTripCmd struct{ handFlags }
@@ -418,8 +418,8 @@ func pastIncidents(transitions []breaker.Event) string {
 	return plural(len(wasted), "incident", "incidents") + " of keys, " + plural(total, "wasted call", "wasted calls") + ", the latest"
 }
 
-// printBreaker is the output of get, trip and reset. route is advice, "" for none.
-func (o outputFlag) printBreaker(p *Process, b ops.Breaker, route string, windows ...explain.Limit) error {
+// printBreaker prints the output of get, trip and reset.
+func (o outputFlag) printBreaker(p *Process, b ops.Breaker, windows ...explain.Limit) error {
 	if o.json() {
 		return p.printJSON(b.Status)
 	}
@@ -498,7 +498,6 @@ func (o outputFlag) printBreaker(p *Process, b ops.Breaker, route string, window
 	if !b.LastFailure.IsZero() {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
-	r.addIf("advice", route)
 	if alone := b.Alone; alone != nil {
 		r.add("refused alone", explain.Alone(*alone, now)+"; see: tidegate get "+alone.Job)
 	}

@@ -87,7 +87,7 @@ func repaired(f doctor.Finding) string {
 	switch {
 	case f.Repaired:
 		return "yes"
-	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindOverride, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindRoute, f.Kind == doctor.KindHeld:
+	case f.Kind == doctor.KindPaused, f.Kind == doctor.KindOverride, f.Kind == doctor.KindEvicted, f.Kind == doctor.KindHeld:
 		return "-"
 	}
 	return "no"

@@ -51,7 +51,7 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process, s *session) error {
 		if c.json() {
 			return p.printJSON(found)
 		}
-		return c.print(ctx, p, s, []ops.Limits{found}, "")
+		return c.print(p, []ops.Limits{found}, "")
 	case c.json():
 		page, err := s.ListLimits(ctx, c.Destination, c.Cursor, c.Limit)
 		return printPage(p, page, err)
@@ -64,7 +64,7 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if err != nil {
 		return err
 	}
-	return c.print(ctx, p, s, shown, rest)
+	return c.print(p, shown, rest)
 }
 
 // mostLimitPages bounds the pages that are read for a table.
@@ -119,14 +119,9 @@ func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (s
 	return shown, rest, nil
 }
 
-// print prints limits, advice about destinations whose API seems to limit one kind of calls by itself, and lines
-// about the rest.
-func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items []ops.Limits, rest string) error {
-	workers, err := s.Workers(ctx)
-	if err != nil {
-		return err
-	}
-	now, advice, advised, set := time.Now(), "", map[string]bool{}, map[string]ops.Override{}
+// print prints limits, the operators' limits among them, and lines about the rest.
+func (c *limitsShowCmd) print(p *Process, items []ops.Limits, rest string) error {
+	now, overrides, set := time.Now(), "", map[string]ops.Override{}
 	type line struct {
 		name string
 		explain.Limit
@@ -144,17 +139,12 @@ func (c *limitsShowCmd) print(ctx context.Context, p *Process, s *session, items
 		for _, w := range limits {
 			lines = append(lines, line{l.Name, w})
 		}
-		destination, _, _ := strings.Cut(l.Name, "/")
-		if route := explain.LimitedRoute(workers, destination); route != "" && !advised[destination] {
-			advice += destination + ": " + route + "\n"
-		}
-		advised[destination] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		advice += text.OneLine(name+": "+explain.OperatorLimit(set[name], now)) + "\nend it with: tidegate limits unset " + name + "\n"
+		overrides += text.OneLine(name+": "+explain.OperatorLimit(set[name], now)) + "\nend it with: tidegate limits unset " + name + "\n"
 	}
 	return table[line]{
-		none: noneKnown, rest: advice + rest,
+		none: noneKnown, rest: overrides + rest,
 		head: []string{"NAME", "SOURCE", "LIMIT", "USED", "RESETS IN", "CONFIDENCE", "SINCE"},
 		row: func(l line) []string {
 			return []string{l.name, dash(l.Source), dash(l.Allowed), dash(l.Used), dash(l.ResetsIn), dash(l.Confidence), dash(ago(&l.Since, now))}

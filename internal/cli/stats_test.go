@@ -77,31 +77,6 @@ func TestStatsNamesWorkersThatDisagree(t *testing.T) {
 	}
 }
 
-// That an API limits one kind of calls by itself is said with what to set.
-func TestLimitedRouteIsShown(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	now := time.Now().UnixMilli()
-	said := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"],"routes":{"shop":{"route":"/v1/images","key_by":"request.path","refused":5,"accepted":40,"at":%d}}}`, now, now)
-	if err := b.server.Client(t).HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "w1", said).Err(); err != nil {
-		t.Fatal(err)
-	}
-	const want = "this API seems to limit /v1/images by itself: all 5 refused jobs of a worker called it, while 40 calls of others were accepted; set KEY_BY=request.path\n"
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"limits"}, "\nshop: " + want},
-		{[]string{"limits", "shop"}, "\nshop: " + want},
-		{[]string{"breaker", "get", "shop"}, "\nadvice    " + want},
-		{[]string{"doctor"}, want},
-	} {
-		if got := b.run(t, c.args...); got.status != 0 || !strings.Contains(got.stdout, c.want) {
-			t.Errorf("%q: status %d, printed\n%s%s", c.args, got.status, got.stdout, got.stderr)
-		}
-	}
-}
-
 // A destination that no worker reaches does not look healthy in any command.
 func TestUnreachableIsShown(t *testing.T) {
 	t.Parallel()

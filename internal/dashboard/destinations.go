@@ -79,8 +79,6 @@ type destinationPage struct {
 	Limit     *ops.Override
 	LimitText string
 	Lengths   []tripLength
-	// Route advises on an API that limits one kind of calls by itself; "" for none.
-	Route string
 }
 
 // mostErrors bounds the errors, and the keys with waiting jobs, that are shown of a destination.
@@ -156,7 +154,6 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 		p.LimitText = explain.OperatorLimit(*p.Limit, d.now().UTC())
 	}
 	p.Doubts = workers.Doubts(name)
-	p.Route = explain.LimitedRoute(workers, name)
 	alone, err := d.client.RefusedAlone(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of %s that were refused alone: %w", name, err)

@@ -27,8 +27,8 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for kinds that need an operator: KindNoWorker,
-	// KindUnreached, KindPaused, KindOverride, KindDiffer, KindForeign, KindFull, KindEvicts, KindEvicted, KindRoute,
-	// KindHeld and KindUnreadable.
+	// KindUnreached, KindPaused, KindOverride, KindDiffer, KindForeign, KindFull, KindEvicts, KindEvicted, KindHeld
+	// and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -66,7 +66,6 @@ const (
 	KindFull       = "redis_full"     // Redis is out of memory and records nothing
 	KindEvicts     = "redis_evicts"   // Redis drops keys when its memory is full
 	KindEvicted    = "redis_evicted"  // Redis has dropped keys since its start, and drops none any more
-	KindRoute      = "limited_route"  // an API seems to limit one kind of calls by itself: KEY_BY
 	KindPaused     = "paused"         // jobs of a destination that an operator has paused
 	KindHeld       = "held_back"      // jobs of a destination that its limits or its breakers hold back; see the command doctor
 	KindOverride   = "override"       // an operator's limit stands above the configured one
@@ -103,7 +102,7 @@ var details = map[string]string{
 // reported are the kinds that are never repaired.
 var reported = map[string]bool{
 	KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindOverride: true, KindDiffer: true, KindForeign: true,
-	KindFull: true, KindEvicts: true, KindEvicted: true, KindRoute: true, KindHeld: true,
+	KindFull: true, KindEvicts: true, KindEvicted: true, KindHeld: true,
 }
 
 // Repairable reports whether a run that is not dry repairs the finding.

@@ -30,11 +30,6 @@ func (p *pass) served(ctx context.Context) error {
 			served[d] = true
 		}
 	}
-	for destination := range served {
-		if r, ok := store.LimitedRoute(live, destination); ok {
-			p.found.addDetailed(KindRoute, p.o.Namespace.Queue(destination, store.Default), words.LimitedRoute(r.Route, r.KeyBy, r.Refused, r.Accepted), r.Refused)
-		}
-	}
 	for _, d := range store.Disagreements(live) {
 		queue := ""
 		if d.Destination != "" {

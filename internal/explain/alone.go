@@ -4,18 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/jobs"
 )
-
-// LimitedRoute advises on an API that seems to limit one kind of calls by itself; "" if no worker has seen that.
-func LimitedRoute(workers jobs.Workers, destination string) string {
-	r, ok := workers.LimitedRoute(destination)
-	if !ok {
-		return ""
-	}
-	return words.LimitedRoute(r.Route, r.KeyBy, r.Refused, r.Accepted)
-}
 
 // Alone says how many jobs of a destination its API refuses while it accepts others.
 func Alone(r jobs.RefusedAlone, now time.Time) string {

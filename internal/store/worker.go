@@ -44,8 +44,6 @@ type Worker struct {
 	Unreachable map[string]Unreachable `json:"unreachable,omitempty"`
 	// Doubts are responses of the last hour whose status may not say what they mean, by destination.
 	Doubts map[string][]Doubt `json:"doubts,omitempty"`
-	// Routes are kinds of calls that the API seems to limit by themselves, by destination.
-	Routes map[string]Route `json:"routes,omitempty"`
 	// Settings are hashes, by name, of the settings of each destination in which all workers
 	// should agree; see HashSetting.
 	Settings map[string]map[string]string `json:"settings,omitempty"`
@@ -92,27 +90,6 @@ type Doubt struct {
 	At    int64  `json:"at"`
 	Sign  string `json:"sign"`
 	Rule  string `json:"rule"`
-}
-
-// Route is a method and path under which all refused calls of a worker were, and how many jobs that were while how
-// many other calls were accepted. At is when the last was refused, in unix milliseconds; KeyBy is the KEY_BY that
-// gives these calls a key by themselves.
-type Route struct {
-	Route    string `json:"route"`
-	KeyBy    string `json:"key_by"`
-	Refused  int    `json:"refused"`
-	Accepted int    `json:"accepted"`
-	At       int64  `json:"at"`
-}
-
-// LimitedRoute is the latest of the routes that live workers have found for a destination.
-func LimitedRoute(live map[string]Worker, destination string) (found Route, ok bool) {
-	for _, w := range live {
-		if r, has := w.Routes[destination]; has && (!ok || r.At > found.At) {
-			found, ok = r, true
-		}
-	}
-	return found, ok
 }
 
 // Unreachable says since when, in unix milliseconds, and why calls do not leave.
