@@ -44,5 +44,6 @@
 //	a.Serve(p)
 //	go a.Run(ctx)
 //
-// Observers record and return: they do not delay publishing.
+// Observers record and return: they do not delay publishing. A nil context panics, as in the
+// standard library.
 package alerts

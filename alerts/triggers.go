@@ -124,7 +124,7 @@ func take[V any](b *buffer, m *map[string]V) map[string]V {
 }
 
 // Observe makes a publisher report to a: the transitions of its breakers, its refused
-// calls, which are the reasons that alerts give, and failed jobs.
+// calls, which are the reasons that alerts give, and failed jobs. It panics if o is nil.
 func (a *Alerts) Observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{
 		OnTransition: a.onTransition,

@@ -41,5 +41,8 @@
 // probe is made, nor any call where a limit is declared or announced. Calls of a slow start are made, unless
 // [Options.FailClosed] is set. [Breaker.Allow] returns [ErrUnavailable] instead of a permit. Lost data (FLUSHALL, a
 // failover) means CLOSED.
+//
+// A nil context panics, as in the standard library.
+//
 // docs/breaker.md has the costs, the limits and the behaviour in outages.
 package breaker

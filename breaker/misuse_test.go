@@ -269,21 +269,3 @@ func TestInstancesOfOneProcessHaveNamesOfTheirOwn(t *testing.T) {
 		t.Errorf("the first of another destination is %s", other.options.Instance)
 	}
 }
-
-// A nil argument is refused with a clear error, before anything is called.
-func TestNilArgumentsAreRefused(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	b := start(t, redistest.Embedded(t), Options{Destination: "api"})
-	redistest.NilIsRefused(t, "breaker", map[string]func() error{
-		"do":  func() error { return b.Do(ctx, nil) },
-		"new": func() error { return second1(New(ctx, nil, Options{Destination: "api"})) },
-		"list limits": func() error {
-			_, _, err := DefaultNamespace.ListLimits(ctx, nil, []string{"api"}, "", 1)
-			return err
-		},
-	})
-	if v := b.Status(); v.Failures != 0 || v.State != Closed {
-		t.Errorf("%+v", v)
-	}
-}

@@ -115,8 +115,12 @@ func (n Namespace) ListAll(ctx context.Context, rdb redis.UniversalClient, desti
 }
 
 // Forget deletes what Redis has of a destination's breaker: its record, history, incidents and limits. What it
-// has of keys ends by itself. No process may use the breaker any more. Errors: Redis's.
+// has of keys ends by itself. No process may use the breaker any more. Errors: Redis's, and
+// [ErrClient].
 func (n Namespace) Forget(ctx context.Context, rdb redis.UniversalClient, destination string) error {
+	if err := validClient(rdb); err != nil {
+		return fmt.Errorf("breaker: forget %s: %w", destination, err)
+	}
 	if err := rdb.Del(ctx, n.placeOf(destination, "").keys...).Err(); err != nil {
 		return fmt.Errorf("breaker: forget %s: %w", destination, err)
 	}

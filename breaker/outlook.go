@@ -33,6 +33,9 @@ const pastEnds = 40
 // Outlook reads the outlook of a destination: three commands in one round trip, and in two more what is used of named
 // limits. The error wraps [ErrUnavailable].
 func (n Namespace) Outlook(ctx context.Context, rdb redis.UniversalClient, destination string) (o Outlook, err error) {
+	if err := validClient(rdb); err != nil {
+		return Outlook{}, fmt.Errorf("breaker: outlook of %s: %w", destination, err)
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	p := n.placeOf(destination, "")

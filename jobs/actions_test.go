@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -238,55 +237,5 @@ func TestNilOptionsAreRefused(t *testing.T) {
 	}
 	if _, err := b.Get(ctx, "refused"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the job with a nil option: %v", err)
-	}
-}
-
-// A nil argument is refused with a clear error.
-func TestNilArgumentsAreRefused(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	ctx := t.Context()
-	apply := func(o jobs.Option) func() error {
-		return func() error {
-			o.Apply(nil)
-			return nil
-		}
-	}
-	redistest.NilIsRefused(t, "jobs", map[string]func() error{
-		"new client": func() error {
-			_, err := jobs.NewClient(nil)
-			return err
-		},
-		"enqueue": func() error {
-			_, err := b.Enqueue(ctx, nil)
-			return err
-		},
-		"enqueue many": func() error {
-			results, err := b.EnqueueMany(ctx, []*jobs.Spec{nil})
-			return errors.Join(err, results[0].Err)
-		},
-		"apply":    apply(jobs.Key("alice")),
-		"validate": func() error { return (*jobs.Spec)(nil).Validate(jobs.Limits{}) },
-	})
-	for name, err := range map[string]error{ // without a cause
-		"fail": jobs.Fail(nil), "discard": jobs.Discard(nil), "unauthorized": jobs.Unauthorized(nil), "unreachable": jobs.Unreachable(nil),
-		"reschedule": jobs.Reschedule(time.Second, nil),
-	} {
-		if err.Error() == "" || errors.Unwrap(err) != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if jobs.Refused(nil) {
-		t.Error("no error is a refusal")
-	}
-	c, err := jobs.NewClient(b.rdb, jobs.WithDestinations(b.dest), jobs.WithCheck(nil), jobs.WithTrace(nil), jobs.WithLogger(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Enqueue(ctx, jobs.New(b.dest, nil, jobs.Batch("b1"), jobs.TTL(0))); err != nil {
-		t.Error(err)
-	}
-	if _, err := c.WaitBatch(ctx, "b1", nil); err != nil {
-		t.Error(err)
 	}
 }

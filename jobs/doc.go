@@ -3,4 +3,6 @@
 //
 //	client, err := jobs.NewClient(rdb)
 //	job, err := client.Enqueue(ctx, jobs.New("deviantart", payload, jobs.Key(userID)))
+//
+// A nil context panics, as in the standard library.
 package jobs

@@ -25,6 +25,9 @@ const mostParents = 20
 // ETA says when a job starts; nil if it runs or has ended. Of jobs of one destination it costs a few commands a
 // second, and more for a job that waits for parents or for its key. Errors: Redis's.
 func (c *Client) ETA(ctx context.Context, j *Job, p Place) (*ETA, error) {
+	if j == nil {
+		return nil, errors.New("jobs: eta: the job is nil")
+	}
 	e, err := c.eta(ctx, j, p, map[string]*ETA{})
 	if err != nil {
 		return nil, fmt.Errorf("jobs: eta of %s: %w", j.ID, err)

@@ -13,4 +13,6 @@
 // The result of a handler decides the outcome of the job: nil completes it; jobs.RateLimited
 // counts as a failure for the breaker and reschedules the job; jobs.Reschedule reschedules it;
 // jobs.Discard fails it; jobs.Fail and any other error fail or retry it by its own policy.
+//
+// A nil context panics, as in the standard library.
 package publisher

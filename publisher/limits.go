@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -62,6 +63,9 @@ func (d *decider) draws(job *jobs.Job) []breaker.Draw {
 // Draw is what a job takes of the limit. The errors say that Estimate or Key give nothing for it: it takes 1, and of
 // the budget without a key.
 func (l NamedLimit) Draw(job *jobs.Job) (draw breaker.Draw, unestimated, unkeyed error) {
+	if job == nil {
+		return breaker.Draw{Limit: l.Name, Cost: 1}, errors.New("publisher: draw: the job is nil"), nil
+	}
 	draw = breaker.Draw{Limit: l.Name, Cost: job.Cost}
 	if l.Unit != "" {
 		if draw.Cost = job.Costs[l.Unit]; draw.Cost == 0 && l.Estimate != nil {

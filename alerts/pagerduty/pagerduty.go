@@ -97,6 +97,9 @@ type link struct {
 
 // Send implements notice.Notifier.
 func (p *pager) Send(ctx context.Context, n *notice.Notice, _ *notice.Root) (err error) {
+	if n == nil {
+		return errors.New("pagerduty: send: the notice is nil")
+	}
 	e := p.event(n)
 	defer func() { p.o.OnDelivery.Observe(p.Name(), e.Action, err) }()
 	if err := post.JSON(ctx, p.client, p.o.API, e, p.problem); err != nil {

@@ -101,6 +101,9 @@ func (service) Pager() bool { return false }
 // Close implements notice.Notifier.
 func (s service) Close() { s.client.CloseIdleConnections() }
 
+// errNilNotice is of Send.
+var errNilNotice = errors.New("slack: send: the notice is nil")
+
 // webhook posts through an incoming webhook, which can neither update a message nor reply to one.
 type webhook struct {
 	service
@@ -109,6 +112,9 @@ type webhook struct {
 
 // Send implements notice.Notifier.
 func (w *webhook) Send(ctx context.Context, n *notice.Notice, _ *notice.Root) (err error) {
+	if n == nil {
+		return errNilNotice
+	}
 	defer func() { w.observer.Observe("webhook", "message", err) }()
 	off := false
 	m := w.renderer.short(n)
@@ -170,6 +176,9 @@ func thread(n *notice.Notice, root *notice.Root) place {
 // Send implements notice.Notifier. A reply whose thread is gone stands by itself, in the
 // channel that is configured now. The webhook, if there is one, gets what the token may not post.
 func (b *bot) Send(ctx context.Context, n *notice.Notice, root *notice.Root) error {
+	if n == nil {
+		return errNilNotice
+	}
 	m := b.renderer.message(n)
 	in := thread(n, root)
 	at, err := b.post(ctx, m, n, in)

@@ -63,6 +63,9 @@ func (t *Transport) with(options []Option) *Transport {
 // Judge returns the outcome of a response that arrived at received, as a Transport with these options reports it: for
 // calls that are not made by one.
 func Judge(resp *http.Response, received time.Time, options ...Option) breaker.Outcome {
+	if resp == nil {
+		return breaker.NoAnswer()
+	}
 	return new(Transport).with(options).judge(resp, received)
 }
 

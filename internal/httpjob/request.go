@@ -27,6 +27,10 @@ import (
 // body and its expressions.
 func Check(s *jobs.Spec) []jobs.FieldError {
 	var found problems
+	if s == nil {
+		found.add("spec", "is nil")
+		return found
+	}
 	if problem := bodyProblem(s.Request.Encoding, s.Payload); problem != "" {
 		found.add("payload", "%s", problem)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// Observe adds the metrics to the observers of a publisher. Use it before publisher.New.
+// Observe adds the metrics to the observers of a publisher. Use it before publisher.New. It
+// panics if o is nil.
 func (m *Metrics) Observe(o *publisher.Options) {
 	add := func(c *prometheus.CounterVec) func(string, int) {
 		return func(destination string, n int) { c.WithLabelValues(destination).Add(float64(n)) }

@@ -39,7 +39,7 @@ type Client struct {
 	enqueued []*jobs.Job
 }
 
-// NewClient returns a client without jobs. Close it.
+// NewClient returns a client without jobs. Close it. It panics if an option is nil or invalid.
 func NewClient(opts ...jobs.ClientOption) *Client {
 	c := &Client{redis: miniredis.NewMiniRedis()}
 	c.rdb = redis.NewClient(&redis.Options{

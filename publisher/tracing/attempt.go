@@ -17,7 +17,7 @@ import (
 )
 
 // Observe adds the spans of attempts to the observers of a publisher. Use it before
-// publisher.New.
+// publisher.New. It panics if o is nil.
 func (t *Tracing) Observe(o *publisher.Options) { o.Observe(publisher.Observer{Trace: t.Attempt}) }
 
 // Attempt starts the span of an attempt; it is a publisher.Observer's Trace. The span is a
@@ -25,7 +25,8 @@ func (t *Tracing) Observe(o *publisher.Options) { o.Observe(publisher.Observer{T
 // without one, and ends when the outcome of the job is decided.
 //
 // Attempts that fail have the status error, also if the job is retried. A job that was
-// deferred, cancelled or requeued by a worker that stops has not failed.
+// deferred, cancelled or requeued by a worker that stops has not failed. Attempt panics if the
+// job is nil.
 func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, func(publisher.JobEvent)) {
 	mustJob("attempt", job)
 	// Run's context may have a span and baggage of its own, which are not the job's.

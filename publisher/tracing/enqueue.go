@@ -16,7 +16,7 @@ import (
 
 // Enqueue starts the span of an enqueue; it is for jobs.WithTrace. The span is a child of
 // the one in ctx and ends when the job has been accepted or refused. Jobs of one
-// EnqueueMany have a span each.
+// EnqueueMany have a span each. It panics if the job is nil.
 func (t *Tracing) Enqueue(ctx context.Context, job *jobs.Job) (carrier map[string]string, end func(error)) {
 	mustJob("enqueue", job)
 	ctx, span := t.tracer.Start(ctx, "enqueue "+job.Destination,
