@@ -23,9 +23,9 @@
 // is updated after failed probes and when the breaker closes; page, recovery and a new
 // opening are replies. A pager gets a trigger and a resolve with the id of the thread as the
 // dedup key. The keys of a destination that are limited share a thread, which does not page, and
-// those whose credentials are refused another one. Bursts of failed jobs, old jobs and jobs refused
-// alone are looked for every 30 seconds; they and poison jobs are single notices, each with a least
-// interval. Each worker reports by itself that Redis cannot be reached.
+// those whose credentials are refused another one. Every 30 seconds one worker looks for destinations
+// that no worker reaches or serves: those are single notices, one when that begins and one when it
+// ends. Each worker reports by itself that Redis cannot be reached.
 //
 // Notices are data ([notice.Notice]); notifiers render them: see package notice.
 //

@@ -21,7 +21,7 @@ func ExampleNew_invalid() {
 		Webhook: "hooks.slack.com/services/T0/B0/secret",
 	})
 	fmt.Println(err)
-	_, err = alerts.New(nil, alerts.Options{FailedBurst: 50}) // within no time
+	_, err = alerts.New(nil, alerts.Options{})
 	fmt.Println(err)
 	_, err = alerts.New(nil, alerts.Options{Notifiers: []notice.Notifier{nil}})
 	fmt.Println(err)
@@ -29,7 +29,6 @@ func ExampleNew_invalid() {
 	// a Slack token and a Slack channel need each other
 	// the URL of the Slack webhook is not an absolute http or https URL
 	// alerts: new: no notifier is set
-	// a burst is one or more failed jobs within at least a second
 	// alerts: new: notifier 1 is nil
 }
 
@@ -126,17 +125,9 @@ func ExampleAlerts_Test() {
 	// Slack: page: ok
 	// Slack: recovery: ok
 	// Slack: message about keys: ok
-	// Slack: burst of failed jobs: ok
-	// Slack: poison job: ok
-	// Slack: jobs refused alone: ok
-	// Slack: old pending job: ok
-	// Slack: jobs about to expire: ok
-	// Slack: jobs no longer about to expire: ok
 	// Slack: destination out of reach: ok
 	// Slack: destination without a worker: ok
 	// Slack: destination back: ok
 	// Slack: Redis unreachable: ok
 	// Slack: Redis back: ok
-	// Slack: destinations file wrong: ok
-	// Slack: destinations file good again: ok
 }

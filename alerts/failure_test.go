@@ -24,8 +24,11 @@ func TestGivenUpAfterADay(t *testing.T) {
 	b := newHarness(t, 1, withoutPager, func(o *setup) { o.OpenTooLong = time.Hour })
 	lift := b.slack.SetFault(fakehttp.WithError("channel_not_found"))
 	b.trip("shop")
-	b.workers[0].notePoison(single{Destination: "shop", Job: "job-1", Count: 3})
-	b.ended()
+	if err := b.workers[0].turned(t.Context(), single{Kind: unreached, Destination: "shop", At: b.now(), Since: b.now(), Backlog: -1}, true, b.now()); err != nil {
+		t.Fatal(err)
+	}
+	b.send()
+	b.settle()
 	b.play(20 * time.Minute)
 	b.reset("shop")
 	b.moveTo(start.Add(25*time.Hour + 21*time.Minute)) // the tries between are all the same

@@ -173,10 +173,29 @@ func TestEvidenceIsOfTheIncident(t *testing.T) {
 	}
 }
 
-// A destination that no worker reaches or serves gets one message when that begins and one when it ends, without Prometheus.
+// A destination that no worker reaches or serves gets one message when that begins and one when it ends, without Prometheus;
+// a pager alone gets an incident, which ends.
 func TestDestinationsWithoutWorkers(t *testing.T) {
 	t.Parallel()
-	b := newHarness(t, 2)
+	t.Run("Slack", func(t *testing.T) {
+		t.Parallel()
+		loseWorkers(t, newHarness(t, 2), func(when string, want []string, got []string) { same(t, when, want, got) })
+	})
+	t.Run("a pager alone", func(t *testing.T) {
+		t.Parallel()
+		b := newHarness(t, 2, withoutSlack)
+		loseWorkers(t, b, func(string, []string, []string) {})
+		same(t, "open at the pager", 0, len(b.pager.Open()))
+		same(t, "incidents of the pager", 2, len(b.pager.Incidents()))
+		if e := b.pager.Events()[0]; e.Action != "trigger" || e.Payload.Severity != "critical" || e.Payload.Class != "destination out of reach" {
+			t.Errorf("PagerDuty: %v", b.paged())
+		}
+	})
+}
+
+// loseWorkers plays that no worker reaches shop, and that none serves blog, until both are over.
+func loseWorkers(t *testing.T, b *harness, same func(when string, want, got []string)) {
+	t.Helper()
 	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "blog"))
 	if err != nil {
 		t.Fatal(err)
@@ -206,17 +225,17 @@ func TestDestinationsWithoutWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(time.Minute, away, "shop", "blog")
-	same(t, "too soon", []string(nil), b.texts())
+	same("too soon", []string(nil), b.texts())
 	serve(3*time.Minute, away, "shop")
 	serve(4*time.Minute, away, "shop")
 	unreached := fmt.Sprintf("shop: no worker reaches it, since %s UTC: dial tcp 127.0.0.1:\u20601: connect: connection refused", began.UTC().Format(time.TimeOnly))
-	same(t, "out of reach", []string{unreached}, b.texts())
+	same("out of reach", []string{unreached}, b.texts())
 	serve(5*time.Minute, nil, "shop")
 	serve(12*time.Minute, nil, "shop")
 	serve(13*time.Minute, nil, "shop")
 	want := []string{unreached, "shop: a worker reaches it again", "blog: no worker serves it; 1 job waits"}
-	same(t, "without a worker", want, b.texts())
+	same("without a worker", want, b.texts())
 	serve(14*time.Minute, nil, "shop", "blog")
 	serve(15*time.Minute, nil, "shop", "blog")
-	same(t, "over", append(want, "blog: a worker serves it again"), b.texts())
+	same("over", append(want, "blog: a worker serves it again"), b.texts())
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // example is a message as it may be in real life: the golden test holds its JSON.
@@ -209,38 +208,13 @@ func examples() []example {
 	add("short-recovery", shopRecovered(), notice.Recovered)
 	add("short-keys", keysLimited(), notice.Opened)
 
-	oldest := single{
-		Kind: oldestPending, Destination: "shop", Since: afterNoon(-65 * time.Minute), Span: time.Hour, At: afterNoon(0), Backlog: 1204, Problem: "no worker has served shop for 12m; start one with: tidegate worker",
-	}
 	of := func(name string, s single, change func(*single)) {
 		if change != nil {
 			change(&s)
 		}
 		out = append(out, example{name, s.compose(c), false})
 	}
-	of("failed-burst", single{
-		Kind: failedBurst, Destination: "shop", Count: 57, Span: 5 * time.Minute, At: afterNoon(0), Problem: "dial tcp 203.0.113.9:443: connect: connection refused", Job: "post-57",
-	}, nil)
-	of("poison-job", single{Kind: poisonJob, Destination: "shop", Key: "alice", Job: "post-13", Count: 3, Problem: "the worker died with the job in hand", At: afterNoon(0)}, nil)
-	of("refused-alone", single{
-		Kind: refusedAlone, Destination: "shop", At: afterNoon(0), Count: 3, Refusals: 11, Failed: 1, Since: afterNoon(-20 * time.Minute), Job: "post-14",
-		Problem: "refused 4 times while 812 other calls were accepted",
-	}, nil)
-	of("oldest-pending", oldest, nil)
-	of("oldest-pending-paused", oldest, func(s *single) { s.Problem = "shop is paused by ann; its jobs wait until: tidegate queue resume shop" })
-	of("oldest-pending-open", oldest, func(s *single) { s.Problem = "rate limit reached; shop reopens in 20m, at 12:20:00" })
-	of("oldest-pending-slow", oldest, func(s *single) { s.Problem = "" })
-	of("oldest-pending-retried", oldest, func(s *single) { s.Job, s.Problem = "post-7", "retry 3 of 10 in 5m" })
-	soon := single{Kind: expiring, Destination: "shop", At: afterNoon(0), Since: afterNoon(0), Count: 17, Backlog: 1204, Problem: "60 calls an hour"}
-	starts := afterNoon(70 * time.Minute)
-	of("expiring", soon, func(s *single) {
-		s.Late = []jobs.Late{{ID: "post-7", ExpiresAt: afterNoon(20 * time.Minute), StartsAt: &starts}, {ID: "post-8", ExpiresAt: afterNoon(30 * time.Minute)}}
-	})
-	of("expiring-over", soon, func(s *single) { s.Kind, s.Count, s.At = expiringOver, 0, afterNoon(25*time.Minute) })
 	lost := single{Kind: redisLost, By: "worker-2:4711", Since: afterNoon(0), At: afterNoon(0), Problem: "dial tcp 10.0.0.5:6379: connect: connection refused"}
-	bad := single{Kind: fileBad, By: "worker-2:4711", Count: 3, Since: afterNoon(0), At: afterNoon(0), Problem: "d.yaml:3:5: destinations.shop.tmeout: is not a setting; did you mean timeout?"}
-	of("file-bad", bad, nil)
-	of("file-good", bad, func(s *single) { s.Kind, s.At, s.Problem = fileGood, afterNoon(3*time.Minute), "" })
 	of("unreached", single{Kind: unreached, Destination: "shop", Since: afterNoon(0), At: afterNoon(2 * time.Minute), Backlog: -1, Problem: "dial tcp: lookup api.example: no such host"}, nil)
 	of("unserved", single{Kind: unservedJobs, Destination: "shop", Since: afterNoon(0), At: afterNoon(10 * time.Minute), Backlog: 1204}, nil)
 	of("unserved-ever", single{Kind: unservedJobs, Destination: "shop", At: afterNoon(0), Backlog: 1}, nil)

@@ -11,7 +11,6 @@ import (
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // hostileTexts are what an API, an operator or a job's id may hold.
@@ -70,11 +69,9 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	}
 	span := time.Duration(n) * time.Millisecond
 	list := []*notice.Notice{c.compose(notice.Opened, &s), composer{c.publicURL, span}.compose(notice.Page, &s), c.compose(notice.Reopened, &s), c.compose(notice.Recovered, &s)}
-	for _, kind := range []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, unreached, unservedJobs, flows, redisLost, redisBack, fileBad, fileGood} {
+	for _, kind := range []string{unreached, unservedJobs, flows, redisLost, redisBack} {
 		x := single{
-			Kind: kind, Destination: name, Key: key, Job: text, By: text, At: s.Now, Since: at, Count: n, Refusals: n, Failed: n, Problem: text,
-			Span: span, Backlog: n,
-			Late: []jobs.Late{{ID: text, ExpiresAt: at, StartsAt: &s.Until}, {ID: name, ExpiresAt: at}},
+			Kind: kind, Destination: name, By: text, At: s.Now, Since: at, Problem: text, Backlog: n,
 		}
 		list = append(list, x.compose(c))
 	}

@@ -26,16 +26,6 @@ type Options struct {
 	// OpenTooLong is how long a breaker is open before on-call is paged. Default 15
 	// minutes; negative: never.
 	OpenTooLong time.Duration
-	// FailedBurst jobs of one destination that fail within FailedWithin are an alert.
-	// 0: they are not.
-	FailedBurst  int
-	FailedWithin time.Duration
-	// OldestPending is how old the oldest job that waits to run may be before that is an alert;
-	// see jobs.DestinationStats. 0: for ever.
-	OldestPending time.Duration
-	// Expiring jobs of one destination that are forecast to expire within an hour, before they can
-	// start, are an alert, until there are less than half as many. 0: they are not.
-	Expiring int
 	// PublicURL is the base of the links in messages; "": none.
 	PublicURL string
 	// Destinations are those whose breakers and queues are watched.
@@ -79,12 +69,6 @@ func (o Options) validate() error {
 			errs = append(errs, fmt.Errorf("two notifiers are called %s", n.Name()))
 		}
 		names[n.Name()] = true
-	}
-	if o.FailedBurst < 0 || o.FailedBurst > 0 && o.FailedWithin < time.Second {
-		errs = append(errs, errors.New("a burst is one or more failed jobs within at least a second"))
-	}
-	if o.OldestPending < 0 || o.Expiring < 0 {
-		errs = append(errs, errors.New("the bound of the oldest pending job, or of jobs that expire, is negative"))
 	}
 	return errors.Join(append(errs, store.Namespace(o.Namespace).Validate())...)
 }

@@ -1,16 +1,13 @@
 package alerts
 
-import "time"
-
-// rule is a kind of alerts: its words, and how often it is sent. What finds it is in triggers.go and scan.go.
+// rule holds the words of one kind of alerts. What finds it is in triggers.go and scan.go.
 //
 // Words are lines of text: *bold*, `code` and {values}. A line with a value that is not known is
 // left out. In a body, a line is a paragraph, but for "= name | fact", "> line", "- bullet",
 // "@list of bullets", "# title of commands", and "$ command" or "$ what for: | command". Blank
 // lines separate blocks.
 type rule struct {
-	// Of a notice that belongs to no incident: how often at most it is sent of a destination.
-	every    time.Duration
+	// Of a notice that belongs to no incident.
 	class    string
 	icon     string
 	critical bool
@@ -30,19 +27,11 @@ type rule struct {
 
 // The kinds of notices that belong to no incident.
 const (
-	failedBurst   = "burst"
-	poisonJob     = "poison"
-	refusedAlone  = "refused_alone"
-	oldestPending = "overdue"
-	expiring      = "expiring"
-	expiringOver  = "expiring_over"
-	redisLost     = "redis_lost"
-	redisBack     = "redis_back"
-	fileBad       = "file_bad"
-	fileGood      = "file_good"
-	unreached     = "unreached"
-	unservedJobs  = "unserved"
-	flows         = "flows" // of both: jobs run again, or there are none
+	redisLost    = "redis_lost"
+	redisBack    = "redis_back"
+	unreached    = "unreached"
+	unservedJobs = "unserved"
+	flows        = "flows" // of both: jobs run again, or there are none
 )
 
 // The kinds of incidents.
@@ -163,101 +152,6 @@ var rules = map[string]rule{
 		advice:  serverFirst, act: ofKey,
 	},
 
-	failedBurst: {
-		test: "burst of failed jobs", metrics: "TidegateJobsFailing",
-		every: 10 * time.Minute, class: "failed jobs", icon: "❌",
-		title: ": {jobs} failed within {span}", summary: "; the last one: {problem}",
-		body: `
-> *Last error: *{problem}
-> *Of job: *{job}, {at}
-
-*What happens now:* failed jobs stay as they are, with their payload, until an operator retries them or ` + "`JOB_RETENTION_FAILED`" + ` is over. Other jobs of {destination} continue.
-
-# Inspect and act
-$ tidegate list --destination {destination} --status failed
-$ tidegate get {job}
-$ count the jobs; without --dry-run they run again: | tidegate retry --destination {destination} --status failed --dry-run
-$ stop meanwhile: | tidegate queue pause {destination}`,
-	},
-	poisonJob: {
-		test: "poison job", metrics: "TidegatePoisonJob",
-		every: 10 * time.Minute, class: "poison job", icon: "⛔",
-		title: ": a job killed {workers} and was stopped", summary: ": {job}",
-		body: `
-> *Job: *{job}{of_key}, failed {at}
-> *Last error: *{problem}
-
-*What happens now:* it does not run again by itself; the jobs that were in flight beside it do. Check the logs of the workers at that time: out of memory, a crash, a machine that was switched off?
-
-# Inspect and act
-$ tidegate get {job}
-$ tidegate history {job}
-$ run it again, once the cause is fixed: | tidegate retry {job}`,
-	},
-	refusedAlone: {
-		test:  "jobs refused alone",
-		every: time.Hour, class: "jobs refused alone", icon: "❌",
-		title: ": the API refuses {jobs} and accepts others", summary: "; the last one: {job}",
-		body: `
-= Since | {since}
-= Refused calls | {refusals}
-= Failed jobs | {failed}
-
-> *For example: *{job}
-> *It was: *{problem}
-
-*What happens now:* other jobs continue. Each of these waits alone, longer each time, and fails after ` + "`MAX_REFUSED_ALONE`" + ` refusals. Is it too large for the API, or is the quota of its user used up? If the API limits each path or model by itself, set ` + "`KEY_BY`" + `.
-
-# Inspect and act
-$ tidegate get {job}
-$ tidegate breaker get {destination}
-$ if it can never pass: | tidegate cancel {job}`,
-	},
-	oldestPending: {
-		test: "old pending job", metrics: "TidegateOldestPendingOld",
-		every: time.Hour, class: "old pending job", icon: "⏳",
-		title: ": the oldest job has waited for {waited}", summary: ": {reason}{backlog_tail}",
-		body: `
-= Waits since | {since}
-= Bound | {span}
-= Jobs waiting | {backlog}
-
-*It waits:* {reason}.
-
-# Inspect and act
-$ tidegate stats --destination {destination}
-$ tidegate list --destination {destination} --status pending,running
-$ tidegate get {job}
-$ what limits it: | tidegate breaker get {destination}`,
-	},
-	expiring: {
-		test: "jobs about to expire", metrics: "TidegateJobsAboutToExpire",
-		every: time.Second, class: "jobs about to expire", icon: "⌛",
-		title: ": {jobs} will expire unpublished within the hour", summary: "; they wait for: {problem}",
-		body: `
-= Jobs waiting | {backlog}
-= They wait for | {problem}
-
-> *The first ones*
-@late
-
-*What happens now:* a job that has not started by its expiry ends as ` + "`expired`" + `, and makes no call; the others continue. Warn the owners of these jobs, or free calls for them: pause or cancel what can wait, or let the API's owner raise the limit. A second message says when this is over.
-
-# Inspect and act
-$ tidegate forecast {destination}
-$ tidegate list --destination {destination} --status pending
-$ what holds them: | tidegate breaker get {destination}`,
-	},
-	expiringOver: {
-		test: "jobs no longer about to expire", metrics: "TidegateJobsAboutToExpire",
-		every: time.Second, class: "jobs about to expire", icon: iconGood,
-		title: ": jobs about to expire are down to {count} after {waited}", summary: "{backlog_tail}",
-		body: `
-= Jobs waiting | {backlog}
-
-# Inspect
-$ which have expired: | tidegate list --destination {destination} --status expired`,
-	},
 	redisLost: {
 		test: "Redis unreachable", metrics: "TidegateRedisDown",
 		class: "Redis unreachable", icon: "⚠️", critical: true, fleet: true,
@@ -323,30 +217,6 @@ $ give its jobs up: | tidegate cancel --destination {destination}`,
 		body: `
 # Inspect
 $ tidegate stats --destination {destination}`,
-	},
-	fileBad: {
-		test: "destinations file wrong", metrics: "TidegateDestinationsFileWrong",
-		class: "destinations file", icon: "⚠️", fleet: true,
-		title: "The destinations file cannot be taken up", summary: " by {workers}: {problem}",
-		body: `
-> *Worker: *{by}
-> *Problem: *{problem}
-
-*What happens now:* jobs continue by the settings before. A worker that starts anew cannot start with this file.
-
-# Inspect
-$ what is wrong with a file: | tidegate config check
-$ which workers it is: | tidegate doctor --dry-run`,
-	},
-	fileGood: {
-		test: "destinations file good again", metrics: "TidegateDestinationsFileWrong",
-		class: "destinations file", icon: iconGood, fleet: true,
-		title: "The destinations file is good again after {waited}",
-		body: `
-*Now:* all workers have taken it up.
-
-# Inspect
-$ whether all hold the same version: | tidegate doctor --dry-run`,
 	},
 }
 

@@ -3,21 +3,15 @@ package alerts
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -27,8 +21,8 @@ const (
 	flushEvery = time.Second
 	flushFor   = 5 * time.Second
 	flushRest  = 100 * time.Millisecond
-	// checkEvery is how often one of the workers looks for bursts of failures and for jobs that wait too long or
-	// are refused alone, scanEvery for alerts that were missed; checkFor bounds that.
+	// checkEvery is how often one of the workers looks for destinations that no worker reaches or serves, scanEvery
+	// for alerts that were missed; checkFor bounds that.
 	checkEvery = 30 * time.Second
 	scanEvery  = time.Minute
 	checkFor   = 20 * time.Second
@@ -89,47 +83,7 @@ func (a *Alerts) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{a.scan(ctx, now), a.lookAtWorkers(ctx, now)}
-	also := map[string][]string{} // whose jobs a destination publishes too
-	if a.o.FailedBurst > 0 {
-		workers, err := a.client.Workers(ctx)
-		errs = append(errs, err)
-		for _, w := range workers {
-			for name, by := range w.ServedBy {
-				if !slices.Contains(also[by], name) {
-					also[by] = append(also[by], name)
-				}
-			}
-		}
-	}
-	for kind, find := range map[string]func(context.Context, string, time.Time) (*single, error){
-		failedBurst: func(ctx context.Context, destination string, now time.Time) (*single, error) {
-			return a.findBurst(ctx, append(also[destination], destination), now)
-		},
-		oldestPending: a.findOldest, refusedAlone: a.findAlone, expiring: a.findExpiring,
-	} {
-		errs = append(errs, a.look(ctx, kind, find, now))
-	}
-	return errors.Join(errs...)
-}
-
-// look notifies of a kind where its condition is met, unless another worker has looked just now.
-func (a *Alerts) look(ctx context.Context, kind string, find func(context.Context, string, time.Time) (*single, error), now time.Time) error {
-	mine, err := a.store.once(ctx, checkEvery-time.Second, "scan", kind)
-	if err != nil || !mine {
-		return err
-	}
-	for _, destination := range a.o.Destinations {
-		s, err := find(ctx, destination, now)
-		if err == nil && s != nil {
-			s.Kind, s.Destination = kind, destination
-			err = a.notifyOnce(ctx, *s)
-		}
-		if err != nil {
-			return fmt.Errorf("alerts: look for %s of %s: %w", kind, destination, err)
-		}
-	}
-	return nil
+	return errors.Join(a.scan(ctx, now), a.lookAtWorkers(ctx, now))
 }
 
 const (
@@ -137,8 +91,8 @@ const (
 	unservedFor  = 10 * time.Minute
 )
 
-// lookAtWorkers notifies once when workers cannot take up the destinations file, when none reaches a destination, or
-// when jobs wait for one that none serves; and once when that is over. One of the workers looks.
+// lookAtWorkers notifies once when no worker reaches a destination, or when jobs wait for one that no worker serves;
+// and once when that is over. One of the workers looks.
 func (a *Alerts) lookAtWorkers(ctx context.Context, now time.Time) error {
 	mine, err := a.store.once(ctx, checkEvery-time.Second, "scan", "workers")
 	if err != nil || !mine {
@@ -156,20 +110,7 @@ func (a *Alerts) lookAtWorkers(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	follow, file := false, single{Kind: fileBad, At: now, Since: now}
-	for _, w := range workers {
-		follow = follow || w.ConfigVersion != ""
-		if w.ConfigProblem == "" {
-			continue
-		}
-		if file.Count++; file.Count == 1 {
-			file.By, file.Problem = w.Name, w.ConfigProblem
-		}
-	}
 	var errs []error
-	if follow || file.Count > 0 { // else no worker says what the file is
-		errs = append(errs, a.turned(ctx, file, file.Count > 0, fileGood, now))
-	}
 	waits := map[string]store.Unserved{}
 	for _, u := range unserved {
 		if waits[u.Destination] = u; !slices.ContainsFunc(known, func(d jobs.Destination) bool { return d.Name == u.Destination }) {
@@ -184,27 +125,26 @@ func (a *Alerts) lookAtWorkers(ctx context.Context, now time.Time) error {
 		} else if !workers.Serve(d.Name) {
 			s.Problem = "left"
 		}
-		errs = append(errs, a.turned(ctx, s, on && now.Sub(u.Since) >= unreachedFor, flows, now))
+		errs = append(errs, a.turned(ctx, s, on && now.Sub(u.Since) >= unreachedFor, now))
 		w, on := waits[d.Name]
 		s = single{Kind: unservedJobs, Destination: d.Name, At: now, Since: w.SeenAt, Backlog: w.Backlog, Problem: "empty"}
 		if workers.Serve(d.Name) {
 			s.Problem = "served"
 		}
-		errs = append(errs, a.turned(ctx, s, on && now.Sub(w.SeenAt) >= unservedFor, flows, now))
+		errs = append(errs, a.turned(ctx, s, on && now.Sub(w.SeenAt) >= unservedFor, now))
 	}
 	return errors.Join(errs...)
 }
 
-// turned notifies by s when its condition begins, and by the kind over when it ends.
-func (a *Alerts) turned(ctx context.Context, s single, on bool, over string, now time.Time) error {
-	name := strings.TrimPrefix(s.Destination+"."+s.Kind, ".")
-	return a.store.turn(ctx, a.store.key(strings.TrimSuffix(s.Kind+":"+s.Destination, ":")), on, now, 0, func(since time.Time) error {
+// turned notifies by s when its condition begins, and by [flows] when it ends.
+func (a *Alerts) turned(ctx context.Context, s single, on bool, now time.Time) error {
+	name := s.Destination + "." + s.Kind
+	return a.store.turn(ctx, a.store.key(s.Kind, s.Destination), on, now, func(since time.Time) {
 		s.ID = a.singleID(name, now)
 		if !on {
-			s.Kind, s.Since, s.Opened, s.ID = over, since, a.singleID(name, since), a.singleID(name+"-over", now)
+			s.Kind, s.Since, s.Opened, s.ID = flows, since, a.singleID(name, since), a.singleID(name+"-over", now)
 		}
 		a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
-		return nil
 	})
 }
 
@@ -263,95 +203,4 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, now ti
 		}
 	}
 	return nil
-}
-
-// findOldest finds a job that has been waiting for too long.
-func (a *Alerts) findOldest(ctx context.Context, destination string, _ time.Time) (*single, error) {
-	if a.o.OldestPending <= 0 {
-		return nil, nil //nolint:nilnil // nothing is to be notified
-	}
-	stats, err := a.client.Stats(ctx, destination)
-	if errors.Is(err, jobs.ErrUnknownDestination) {
-		return nil, nil //nolint:nilnil // it has no queues yet
-	}
-	if err != nil {
-		return nil, err
-	}
-	x := stats[0]
-	age := time.Duration(x.OldestPendingAge * float64(time.Second))
-	if x.OldestPendingAt == nil || age <= a.o.OldestPending {
-		return nil, nil //nolint:nilnil // nothing is to be notified
-	}
-	return &single{
-		At: x.OldestPendingAt.Add(age), Since: *x.OldestPendingAt, Span: a.o.OldestPending,
-		Backlog: x.Backlog, Job: x.OldestPendingID, Problem: a.whyItWaits(ctx, x.OldestPendingID),
-	}, nil
-}
-
-// whyItWaits returns why a job waits; "" where it only waits for its turn, or that is not known.
-func (a *Alerts) whyItWaits(ctx context.Context, id string) string {
-	if id == "" {
-		return ""
-	}
-	job, err := a.client.Get(ctx, id)
-	if err != nil {
-		return ""
-	}
-	w, err := explain.New(a.rdb, a.client).Waiting(ctx, job)
-	if err != nil || w == nil {
-		return ""
-	}
-	if w.Reason == explain.Queued {
-		return w.Pace()
-	}
-	return w.Text
-}
-
-// findAlone finds jobs that the API refuses while it accepts others.
-func (a *Alerts) findAlone(ctx context.Context, destination string, _ time.Time) (*single, error) {
-	all, err := a.client.RefusedAlone(ctx, destination)
-	r, found := all[destination]
-	if err != nil || !found {
-		return nil, err
-	}
-	return &single{Since: r.Since, Job: r.Job, Count: r.Jobs, Refusals: r.Refusals, Failed: r.Failed, Problem: r.Text}, nil
-}
-
-// findBurst finds jobs of some destinations that have failed within a time.
-func (a *Alerts) findBurst(ctx context.Context, destinations []string, now time.Time) (*single, error) {
-	if a.o.FailedBurst <= 0 {
-		return nil, nil //nolint:nilnil // nothing is to be notified
-	}
-	s := &single{Span: a.o.FailedWithin}
-	last := 0.0
-	var queues []string
-	for _, destination := range destinations {
-		queues = append(queues, a.store.ns.Queues(destination)...)
-	}
-	for _, queue := range queues {
-		// The failed jobs of a queue, by when they failed.
-		window := &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.Add(-a.o.FailedWithin).UnixMilli(), 10), Max: "+inf", Count: 1}
-		n, err := a.rdb.ZCount(ctx, store.FailedKey(queue), window.Min, window.Max).Result()
-		if err != nil || n == 0 {
-			if err != nil {
-				return nil, err
-			}
-			continue
-		}
-		newest, err := a.rdb.ZRevRangeByScoreWithScores(ctx, store.FailedKey(queue), window).Result()
-		if err != nil {
-			return nil, err
-		}
-		s.Count += int(n)
-		if len(newest) > 0 && newest[0].Score > last {
-			last, s.Job = newest[0].Score, newest[0].Member.(string)
-		}
-	}
-	if s.Count < a.o.FailedBurst {
-		return nil, nil //nolint:nilnil // nothing is to be notified
-	}
-	if job, err := a.client.Get(ctx, s.Job); err == nil {
-		s.Problem = text.Line(job.LastError, maxProblem)
-	}
-	return s, nil
 }

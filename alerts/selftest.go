@@ -12,7 +12,6 @@ import (
 	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // Step is one step of [Alerts.Test].
@@ -119,15 +118,13 @@ func (a *Alerts) samples(pager bool) []sample {
 	case a.o.OpenTooLong <= 0:
 		list = slices.Delete(list, 1, 2)
 	}
-	kinds := []string{failedBurst, poisonJob, refusedAlone, oldestPending, expiring, expiringOver, unreached, unservedJobs, flows, redisLost, redisBack, fileBad, fileGood}
+	kinds := []string{unreached, unservedJobs, flows, redisLost, redisBack}
 	if pager {
 		kinds = nil
 	}
 	for _, kind := range kinds {
 		n := (&single{
-			Kind: kind, Destination: d, Job: "test-job", At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because,
-			Count: 3, Refusals: 7, Backlog: 12, Span: time.Hour,
-			Late: []jobs.Late{{ID: "test-job", ExpiresAt: now.Add(time.Hour)}},
+			Kind: kind, Destination: d, At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because, Backlog: 12,
 		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread
 		list = append(list, sample{rules[kind].test, n, false})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // single is a notice that belongs to no incident, of a kind of rules. What a kind does not know is zero.
@@ -14,26 +13,15 @@ type single struct {
 	Kind string `json:"kind"`
 	// Opened is the id of the notice that this one resolves.
 	Opened string `json:"opened,omitempty"`
-	// Destination is what it is about, Job the last or the oldest one of it, By a worker.
+	// Destination is what it is about, By a worker.
 	Destination string `json:"destination,omitempty"`
-	Job         string `json:"job,omitempty"`
-	Key         string `json:"key,omitempty"`
 	By          string `json:"by,omitempty"`
 	// At is when it was seen, Since when it began.
 	At    time.Time `json:"at,omitzero"`
 	Since time.Time `json:"since,omitzero"`
-	// Count counts jobs that failed or are refused, and the workers that a job killed; Refusals and
-	// Failed count those of jobs that are refused alone.
-	Count    int `json:"count,omitempty"`
-	Refusals int `json:"refusals,omitempty"`
-	Failed   int `json:"failed,omitempty"`
-	// Problem is the last error, or why a job waits.
+	// Problem is why, or a key of newsTexts.
 	Problem string `json:"problem,omitempty"`
-	// Late are the first jobs that expire before they can start.
-	Late []jobs.Late `json:"late,omitempty"`
-	// Span is the time of a burst, and the bound of an old job.
-	Span    time.Duration `json:"span,omitempty"`
-	Backlog int           `json:"backlog,omitempty"`
+	Backlog int    `json:"backlog,omitempty"`
 }
 
 // newsTexts words why [flows] is sent, by its Problem.
@@ -45,23 +33,11 @@ var newsTexts = map[string]string{
 func (s *single) compose(c composer) *notice.Notice {
 	r, v := rules[s.Kind], newValues()
 	v.set("destination", codeSpan(s.Destination))
-	v.setIf(s.Job != "", "job", codeSpan(s.Job))
-	v.setIf(s.Problem != "" || s.Kind == failedBurst || r.critical, "problem", quote(s.Problem, maxReason))
-	v.set("reason", "the workers cannot keep up: the API answers slowly, or there are too few workers for so many jobs")
-	v.setIf(s.Problem != "", "reason", foreign(s.Problem, maxReason)) // it may hold an operator's reason
+	v.set("problem", quote(s.Problem, maxReason))
 	v.set("news", newsTexts[s.Problem])
 	v.set("by", quote(s.By, maxBy))
-	v.set("of_key")
-	v.setIf(s.Key != "", "of_key", " of key ", codeSpan(s.Key))
 	v.set("at", timeSpan(s.At))
 	v.setTime("since", s.Since)
-	v.lists["late"] = lateList(s.Late)
-	v.set("jobs", count(s.Count, "job", "jobs"))
-	v.set("count", thousands(s.Count))
-	v.set("workers", count(s.Count, "worker", "workers"))
-	v.set("refusals", thousands(s.Refusals))
-	v.set("failed", thousands(s.Failed))
-	v.set("span", span(s.Span))
 	v.set("waited", span(s.At.Sub(s.Since)))
 	v.set("backlog_tail")
 	v.setIf(s.Backlog >= 0, "backlog", thousands(s.Backlog))
@@ -82,15 +58,12 @@ func (s *single) compose(c composer) *notice.Notice {
 		n.Subject, n.Title = plainName(s.Destination), join(nameSpan(s.Destination), n.Title)
 		n.Summary = n.Title
 	}
-	if r.fleet && !r.critical {
-		n.Summary = n.Title
-	}
 	n.Summary = join(n.Summary, v.line(r.summary))
 	n.Body = v.body(r.body, "{act}", act)
 	switch s.Kind {
-	case redisBack, fileGood, expiringOver, flows:
+	case redisBack, flows:
 		n.Kind, n.Attention = notice.Resolved, true
-	case oldestPending, refusedAlone, expiring, unreached, unservedJobs:
+	case unreached, unservedJobs:
 		n.Link = c.breakerPage(s.Destination)
 	}
 	return n

@@ -161,10 +161,8 @@ func (s stateStore) once(ctx context.Context, period time.Duration, what ...stri
 // turnedKept is how long it is kept that a condition holds, after the last look that found it so.
 const turnedKept = 7 * 24 * time.Hour
 
-// turn keeps whether a condition holds, which it does for a time at least, and calls tell where that is new, with since when
-// it has held. After an error of tell it is as before, and the next look tries again.
-func (s stateStore) turn(ctx context.Context, key string, on bool, now time.Time, least time.Duration, tell func(since time.Time) error) error {
-	undo := func(ctx context.Context) { _ = s.rdb.Del(ctx, key) }
+// turn keeps whether a condition holds, and calls tell when that has changed, with since when it has held.
+func (s stateStore) turn(ctx context.Context, key string, on bool, now time.Time, tell func(since time.Time)) error {
 	since := now
 	var changed bool
 	var err error
@@ -175,24 +173,13 @@ func (s stateStore) turn(ctx context.Context, key string, on bool, now time.Time
 		}
 	} else {
 		var at int64
-		if at, err = s.rdb.Get(ctx, key).Int64(); errors.Is(err, redis.Nil) {
+		if at, err = s.rdb.GetDel(ctx, key).Int64(); errors.Is(err, redis.Nil) {
 			return nil
 		}
-		if since = time.Unix(at, 0); err != nil || now.Sub(since) < least {
-			return err
-		}
-		undo = func(ctx context.Context) { _ = s.rdb.Set(ctx, key, at, turnedKept) }
-		var n int64
-		n, err = s.rdb.Del(ctx, key).Result()
-		changed = n == 1
+		since, changed = time.Unix(at, 0), true
 	}
-	if err != nil || !changed {
-		return err
-	}
-	if err = tell(since); err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkFor)
-		defer cancel()
-		undo(ctx)
+	if err == nil && changed {
+		tell(since)
 	}
 	return err
 }

@@ -85,11 +85,10 @@ type buffer struct {
 	mu       sync.Mutex
 	triggers map[string]trigger
 	answers  map[string][]refusal // by kind and breaker, the last few
-	poison   map[string]single    // by destination
 }
 
 func newBuffer() *buffer {
-	return &buffer{wake: make(chan struct{}, 1), triggers: map[string]trigger{}, answers: map[string][]refusal{}, poison: map[string]single{}}
+	return &buffer{wake: make(chan struct{}, 1), triggers: map[string]trigger{}, answers: map[string][]refusal{}}
 }
 
 // change changes what is observed. It does not block.
@@ -114,17 +113,8 @@ func (b *buffer) add(list ...trigger) {
 	})
 }
 
-// take returns what one of the maps holds, and empties it.
-func take[V any](b *buffer, m *map[string]V) map[string]V {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := *m
-	*m = map[string]V{}
-	return out
-}
-
-// Observe makes a publisher report to a: the transitions of its breakers, its refused
-// calls, which are the reasons that alerts give, and failed jobs. It panics if o is nil.
+// Observe makes a publisher report to a: the transitions of its breakers, and its refused
+// calls, which are the reasons that alerts give. It panics if o is nil.
 func (a *Alerts) Observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{
 		OnTransition: a.onTransition,
@@ -134,24 +124,6 @@ func (a *Alerts) Observe(o *publisher.Options) {
 				At: x.At, Destination: x.Destination, Key: x.Key, Kind: cmp.Or(kind, down), Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,
 			})
 		},
-		OnJob: func(e publisher.JobEvent) {
-			if e.Result == publisher.FailedFinal && e.Poison {
-				a.notePoison(single{Destination: e.Destination, Key: e.Job.Key, Job: e.Job.ID, Count: e.Job.Crashes, Problem: e.LastError})
-			}
-		},
-	})
-}
-
-// maxProblem bounds the last error of a job, in characters.
-const maxProblem = 500
-
-// notePoison records a job that was stopped because its workers died. It does not block.
-func (a *Alerts) notePoison(s single) {
-	s.Kind, s.Problem = poisonJob, text.Line(s.Problem, maxProblem)
-	a.buffer.change(func() {
-		if _, known := a.buffer.poison[s.Destination]; !known {
-			a.buffer.poison[s.Destination] = s
-		}
 	})
 }
 
@@ -224,24 +196,6 @@ func (a *Alerts) trigger(to []notice.Notifier, id string, at time.Time, job aler
 	}
 }
 
-// notifyOnce sends a notice that belongs to no incident, unless one of its kind was sent
-// within the period of its rule.
-func (a *Alerts) notifyOnce(ctx context.Context, s single) error {
-	now, err := a.now(ctx)
-	if err != nil {
-		return err
-	}
-	if ok, err := a.store.once(ctx, max(rules[s.Kind].every, s.Span), s.Kind, s.Destination); err != nil || !ok {
-		return err
-	}
-	if s.At.IsZero() {
-		s.At = now
-	}
-	s.ID = a.singleID(s.Destination+"."+s.Kind, s.At)
-	a.trigger(a.o.receivers(), s.ID, time.Time{}, alertJob{Single: &s})
-	return nil
-}
-
 // singleID is the id of a notice that belongs to no incident.
 func (a *Alerts) singleID(of string, at time.Time) string {
 	id := fmt.Sprintf("%s.%d", of, at.Unix())
@@ -255,20 +209,17 @@ func (a *Alerts) singleID(of string, at time.Time) string {
 // answers: they only explain.
 func (a *Alerts) flush(ctx context.Context) error {
 	b := a.buffer
-	errs := []error{a.store.addAnswers(ctx, take(b, &b.answers))} // before the alerts that show them
-	for destination, s := range take(b, &b.poison) {
-		err := a.notifyOnce(ctx, s)
-		if err != nil {
-			b.change(func() { b.poison[destination] = s })
-		}
-		errs = append(errs, err)
-	}
-	triggers := slices.Collect(maps.Values(take(b, &b.triggers)))
+	b.mu.Lock()
+	answers, waiting := b.answers, b.triggers
+	b.answers, b.triggers = map[string][]refusal{}, map[string]trigger{}
+	b.mu.Unlock()
+	explained := a.store.addAnswers(ctx, answers) // before the alerts that show them
+	triggers := slices.Collect(maps.Values(waiting))
 	err := a.enqueue(ctx, triggers)
 	if err != nil {
 		b.add(triggers...)
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(explained, err)
 }
 
 // enqueue enqueues alert jobs. One that exists already is none.

@@ -91,7 +91,7 @@ func TestRulesOfPrometheus(t *testing.T) {
 		if after := fmt.Sprintf("for: %.0fm", DefaultOpenTooLong.Minutes()); r.page != "" && known && !strings.Contains(text, after) {
 			t.Errorf("%s: pages after %s, %s does not", kind, after, r.metrics)
 		}
-		if r.metrics == "" && kind != refusedAlone {
+		if r.metrics == "" {
 			t.Errorf("%s: which alert of Prometheus has its condition?", kind)
 		}
 	}

@@ -24,8 +24,7 @@ import (
 func AlertOptions(cfg *config.Config, observe notice.Observer, log *slog.Logger) (alerts.Options, error) {
 	c := cfg.Alerts
 	o := alerts.Options{
-		OpenTooLong: explicit(time.Duration(c.OpenTooLong)), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
-		OldestPending: time.Duration(c.OldestPending), Expiring: c.Expiring, PublicURL: cfg.API.PublicURL, Namespace: cfg.RedisNamespace, Logger: log,
+		OpenTooLong: explicit(time.Duration(c.OpenTooLong)), PublicURL: cfg.API.PublicURL, Namespace: cfg.RedisNamespace, Logger: log,
 	}
 	for _, d := range cfg.Destinations {
 		o.Destinations = append(o.Destinations, d.Name)

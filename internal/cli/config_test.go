@@ -110,10 +110,10 @@ func TestConfigCheckWarns(t *testing.T) {
 func TestWarningsOfOthers(t *testing.T) {
 	t.Parallel()
 	const (
-		odd  = "tidegate: warning: ALERT_FAILED_BURST: is set, but alerts have no receiver"
+		odd  = "tidegate: warning: ALERT_ONCALL_MENTION: is set, but alerts have no receiver"
 		long = "tidegate: warning: DESTINATION_0_TIMEOUT: 45s is longer than SHUTDOWN_TIMEOUT (30s)"
 	)
-	b := newBench(t, append([]string{"ALERT_FAILED_BURST=5/1m", "DESTINATION_0_TIMEOUT=45s"}, shop...)...)
+	b := newBench(t, append([]string{"ALERT_ONCALL_MENTION=@oncall", "DESTINATION_0_TIMEOUT=45s"}, shop...)...)
 	if got := b.run(t, "stats"); got.status != 0 || got.stderr != "" {
 		t.Errorf("stats: exit status %d, stderr:\n%s", got.status, got.stderr)
 	}

@@ -31,23 +31,11 @@ func TestAlertForms(t *testing.T) {
 			t.Errorf("ALERT_ONCALL_MENTION=%s is read as %q", s, got)
 		}
 	}
-	for s, want := range map[string]Burst{
-		"1/1s": {1, time.Second}, "50/5m": {50, 5 * time.Minute}, "1000/24h": {1000, 24 * time.Hour}, "7/1d": {7, 24 * time.Hour},
-		"20/1h30m": {20, 90 * time.Minute}, " off ": {}, "OFF": {}, "": {},
-	} {
-		if got := get(t, "ALERT_FAILED_BURST", s).Alerts.FailedBurst; got != want {
-			t.Errorf("ALERT_FAILED_BURST=%s is read as %+v, want %+v", s, got, want)
-		}
-	}
 	for s, want := range map[string]time.Duration{
 		"off": 0, "Off": 0, "0": 0, "0s": 0, "1s": time.Second, "90s": 90 * time.Second, "7d": 168 * time.Hour, "2w": 336 * time.Hour,
 	} {
-		for _, name := range []string{"ALERT_OPEN_TOO_LONG", "ALERT_OLDEST_PENDING"} {
-			a := get(t, name, s).Alerts
-			got := map[string]time.Duration{"ALERT_OPEN_TOO_LONG": time.Duration(a.OpenTooLong), "ALERT_OLDEST_PENDING": time.Duration(a.OldestPending)}[name]
-			if got != want {
-				t.Errorf("%s=%s is read as %v, want %v", name, s, got, want)
-			}
+		if got := time.Duration(get(t, "ALERT_OPEN_TOO_LONG", s).Alerts.OpenTooLong); got != want {
+			t.Errorf("ALERT_OPEN_TOO_LONG=%s is read as %v, want %v", s, got, want)
 		}
 	}
 	for s, want := range map[string]string{
@@ -74,7 +62,7 @@ func TestAlertsEnabled(t *testing.T) {
 		want   bool
 	}{
 		{"nothing", Alerts{}, false},
-		{"bounds alone", Alerts{OpenTooLong: OffDuration(time.Minute), FailedBurst: Burst{1, time.Second}, OncallMention: "@a"}, false},
+		{"bounds alone", Alerts{OpenTooLong: OffDuration(time.Minute), OncallMention: "@a"}, false},
 		{"token alone", Alerts{SlackBotToken: "t"}, false},
 		{"channel alone", Alerts{SlackChannel: "c"}, false},
 		{"token and channel", Alerts{SlackBotToken: "t", SlackChannel: "c"}, true},
@@ -88,12 +76,12 @@ func TestAlertsEnabled(t *testing.T) {
 }
 
 func FuzzAlerts(f *testing.F) {
-	f.Add("#ops", "@oncall", "50/5m", "15m", "https://h/")
-	f.Add("C0123ABCD", "<!subteam^S1>", "off", "off", "https://h/?a=b")
-	f.Fuzz(func(t *testing.T, channel, mention, burst, duration, url string) {
+	f.Add("#ops", "@oncall", "15m", "https://h/")
+	f.Add("C0123ABCD", "<!subteam^S1>", "off", "https://h/?a=b")
+	f.Fuzz(func(t *testing.T, channel, mention, duration, url string) {
 		environ := []string{
-			"SLACK_BOT_TOKEN=xoxb-1", "SLACK_CHANNEL=" + channel, "ALERT_ONCALL_MENTION=" + mention, "ALERT_FAILED_BURST=" + burst,
-			"ALERT_OLDEST_PENDING=" + duration, "ALERT_OPEN_TOO_LONG=" + duration, "SLACK_API_URL=" + url, "PUBLIC_URL=" + url,
+			"SLACK_BOT_TOKEN=xoxb-1", "SLACK_CHANNEL=" + channel, "ALERT_ONCALL_MENTION=" + mention,
+			"ALERT_OPEN_TOO_LONG=" + duration, "SLACK_API_URL=" + url, "PUBLIC_URL=" + url,
 		}
 		cfg, _, err := Load(environ)
 		if err != nil {
@@ -104,16 +92,8 @@ func FuzzAlerts(f *testing.F) {
 		}
 		a := cfg.Alerts
 		if strings.ContainsAny(a.SlackChannel+a.OncallMention, " \t\r\n\x00\x1b") || !strings.HasSuffix(a.SlackAPIURL, "/") ||
-			strings.HasSuffix(cfg.API.PublicURL, "/") || a.OpenTooLong < 0 || (a.OldestPending != 0 && time.Duration(a.OldestPending) < time.Second) {
+			strings.HasSuffix(cfg.API.PublicURL, "/") || a.OpenTooLong < 0 {
 			t.Fatalf("Load(%q) = %+v, %s", environ, a, cfg.API.PublicURL)
 		}
 	})
-}
-
-// Failed jobs are counted while they are kept.
-func TestBurstsOfJobsThatAreNotKept(t *testing.T) {
-	_, warnings, err := Load([]string{"SLACK_WEBHOOK_URL=https://hooks.slack.com/services/a/b/c", "ALERT_FAILED_BURST=50/5m", "JOB_RETENTION_FAILED=1m"})
-	if want := "ALERT_FAILED_BURST: counts jobs that are kept, and JOB_RETENTION_FAILED (1m) is shorter than 5m"; err != nil || len(warnings) != 1 || warnings[0].String() != want {
-		t.Errorf("%v, %v", warnings, err)
-	}
 }

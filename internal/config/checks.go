@@ -390,9 +390,6 @@ func (l *loader) warnNoReceiver(alerts Alerts) {
 		name string
 		on   bool
 	}{
-		{"ALERT_FAILED_BURST", alerts.FailedBurst != Burst{}},
-		{"ALERT_EXPIRING", alerts.Expiring > 0},
-		{"ALERT_OLDEST_PENDING", alerts.OldestPending > 0},
 		{"ALERT_ONCALL_MENTION", alerts.OncallMention != ""},
 		{"ALERT_OPEN_TOO_LONG", alerts.OpenTooLong > 0},
 	} {

@@ -66,9 +66,6 @@ func loadWith(environ []string, without *regexp.Regexp) (*Config, []Warning, err
 	l.checkBreaker(cfg.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.warnEmbedded(cfg.RedisURL)
 	l.checkAlerts(&cfg.Alerts)
-	if b := cfg.Alerts.FailedBurst; l.found.ok("ALERT_FAILED_BURST", "JOB_RETENTION_FAILED") && cfg.JobRetentionFailed < b.Within {
-		l.found.warn("ALERT_FAILED_BURST", "counts jobs that are kept, and JOB_RETENTION_FAILED (%s) is shorter than %s", FormatDuration(cfg.JobRetentionFailed), FormatDuration(b.Within))
-	}
 	l.checkPublicURL(&cfg.API)
 	cfg.Worker.completeOpsAddr()
 

@@ -159,7 +159,6 @@ var schemaByType = map[reflect.Type]string{
 	reflect.TypeFor[http.Header]():   `{"type": "object", "additionalProperties": ` + textSchema(`^[^,\r\n]*$`) + "}",
 	reflect.TypeFor[breaker.Rates](): refTo("rates"),
 	reflect.TypeFor[Names]():         `{"type": "array", "minItems": 1, "items": ` + refTo("name") + "}",
-	reflect.TypeFor[Burst]():         `{"anyOf": [` + oneOfTexts(off) + ", " + textSchema(`^[0-9]+/[0-9]*(\.[0-9]+)?(s|m|h|d)$`) + "]}",
 	reflect.TypeFor[slog.Level]():    `{"type": "string"}`,
 
 	reflect.TypeFor[LimitUses]():        `{"type": "string", "minLength": 1}`,

@@ -119,10 +119,6 @@ var byType = map[reflect.Type]kind{
 		}
 		return fmt.Sprint(v.Interface())
 	}},
-	reflect.TypeFor[Burst](): {read: readBurst, takes: "use off or failed jobs in a time from 1s to 24h, such as 50/5m", print: func(v reflect.Value) string {
-		b := v.Interface().(Burst)
-		return cmp.Or(breaker.Rate{Calls: b.Jobs, Per: b.Within}.String(), off)
-	}},
 	reflect.TypeFor[slog.Level](): {print: func(v reflect.Value) string { return strings.ToLower(fmt.Sprint(v)) }},
 	reflect.TypeFor[Secret]():     {},
 }
@@ -533,22 +529,6 @@ func readRates(s string) (any, error) {
 		return nil, &unreadable{problem: "is not a rate"}
 	}
 	return r, nil
-}
-
-func readBurst(s string) (any, error) {
-	if isOff(s) {
-		return Burst{}, nil
-	}
-	r, err := breaker.ParseRate(s)
-	switch {
-	case err != nil:
-		return nil, &unreadable{problem: "is not a number of jobs in a time"}
-	case r.Per < time.Second:
-		return nil, &unreadable{problem: "counts over too short a time"}
-	case r.Per > 24*time.Hour:
-		return nil, &unreadable{problem: "counts over too long a time"}
-	}
-	return Burst{Jobs: r.Calls, Within: r.Per}, nil
 }
 
 func checkRedis(_ variable, value string) (problem, fix string) {

@@ -105,7 +105,7 @@ func TestGeneratedConfigs(t *testing.T) {
 // dump writes the fields of a struct, secrets too.
 func dump(out *strings.Builder, name string, v reflect.Value) {
 	switch {
-	case v.Kind() == reflect.Struct && v.NumField() > 0 && v.Type() != reflect.TypeFor[Burst]():
+	case v.Kind() == reflect.Struct && v.NumField() > 0:
 		for f, field := range v.Fields() {
 			if f.IsExported() {
 				dump(out, strings.TrimPrefix(name+"."+f.Name, "."), field)

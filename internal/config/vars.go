@@ -333,13 +333,6 @@ type Alerts struct {
 	// URL that PagerDuty events are posted to; in the EU region one on
 	// events.eu.pagerduty.com.
 	PagerDutyAPIURL string `form:"receiver" env:"PAGERDUTY_API_URL" envDefault:"https://events.pagerduty.com/v2/enqueue"`
-	// Alert when so many jobs failed within a time, such as `50/5m`.
-	FailedBurst Burst `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
-	// Alert when the oldest job that waits to run is older than this.
-	OldestPending OffDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
-	// Alert when so many jobs of a destination will expire within an hour, before they can start;
-	// 0: none.
-	Expiring int `env:"ALERT_EXPIRING" envDefault:"0" min:"0" example:"10"`
 }
 
 // API is how the HTTP API and the dashboard are served.
@@ -373,14 +366,6 @@ type HeaderNames []string
 
 // Names are names of destinations.
 type Names []string
-
-// Burst is a number of jobs within a time; the zero Burst is off.
-type Burst struct {
-	// Jobs is 1 or more.
-	Jobs int
-	// Within is 1 second to 24 hours.
-	Within time.Duration
-}
 
 // Enabled reports whether there is a receiver of alerts: Slack (bot token and channel, or a
 // webhook) or PagerDuty.

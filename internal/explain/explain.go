@@ -81,9 +81,6 @@ type Waiting struct {
 	brief    string // see Brief; "" for the words of its Reason
 }
 
-// Pace says what holds the calls of the job's destination back while the job is in line; "" if nothing is known to.
-func (w *Waiting) Pace() string { return w.pace }
-
 // paced is its text without its place in the queue.
 func (w *Waiting) paced() string { return "in line; " + w.pace }
 
