@@ -53,6 +53,7 @@ func TestPresetExamples(t *testing.T) {
 		"anthropic":   "X-Api-Key: " + token,
 		"bigcommerce": "X-Auth-Token: " + token,
 		"discord":     "Authorization: Bot " + token,
+		"riot":        "X-Riot-Token: " + token,
 		"shopify":     "X-Shopify-Access-Token: " + token,
 		"twilio":      "Authorization: Basic dXNlcjpzZWNyZXQ=",
 	}
