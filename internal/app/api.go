@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/dashboard"
 	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/internal/httpjob"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/ops"
@@ -355,14 +357,14 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 		return nil, fmt.Errorf("app: api: %w", err)
 	}
 	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Permits: o.Permits, Gateway: o.Gateway, Logger: o.Logger, Cache: cache})
-	health := &apiHealth{rdb: o.Redis, warning: o.Warning}
+	ready := &apiHealth{rdb: o.Redis, warning: o.Warning}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
 	mux.Handle("GET /openapi.json", guard.Public(rest))
 	mux.Handle("GET /docs", guard.Public(rest))
 	mux.Handle("GET /docs/", guard.Public(rest))
-	mux.HandleFunc("GET /healthz", health.live)
-	mux.HandleFunc("GET /readyz", health.ready)
+	mux.HandleFunc("GET /healthz", ready.live)
+	mux.HandleFunc("GET /readyz", ready.ready)
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", guard.API(guard.RequireAPI(access.ScopeRead, o.Metrics)))
 	}
@@ -403,7 +405,7 @@ type apiHealth struct {
 
 	mu      sync.Mutex // held while Redis is asked; waiting calls share the answer
 	problem error
-	full    bool // Redis is out of memory
+	memory  store.Eviction
 	askedAt time.Time
 }
 
@@ -422,35 +424,30 @@ func (h *apiHealth) live(w http.ResponseWriter, _ *http.Request) {
 // ready answers whether Redis answers: nothing else is needed.
 func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	full, err := h.ask(r.Context())
-	if err != nil {
+	out := health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{}}
+	if memory, err := h.ask(r.Context()); err != nil {
+		out.Status, out.Reason, out.Redis = health.NotReady, "Redis does not answer", "does not answer"
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, `{"status":"not ready","reason":"Redis does not answer","redis":"does not answer","destinations":[]}`)
-		return
-	}
-	var warning string
-	if h.warning != nil {
-		if text := h.warning(); text != "" {
-			warning = fmt.Sprintf(`"config_warning":%q,`, text)
+	} else {
+		out.RedisWarning = memory.Problem()
+		if memory.Full {
+			out.Redis = store.ShortFullProblem
+		}
+		if h.warning != nil {
+			out.ConfigWarning = h.warning()
 		}
 	}
-	state := "ok"
-	if full {
-		state = store.ShortFullProblem
-		warning += fmt.Sprintf(`"redis_warning":%q,`, store.FullProblem)
-	}
-	fmt.Fprintf(w, `{"status":"ready","redis":%q,%s"destinations":[]}`+"\n", state, warning)
+	_ = json.NewEncoder(w).Encode(out) // the caller has gone
 }
 
-func (h *apiHealth) ask(ctx context.Context) (full bool, err error) {
+func (h *apiHealth) ask(ctx context.Context) (store.Eviction, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.askedAt.IsZero() || time.Since(h.askedAt) >= healthFor {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
 		defer cancel()
 		h.problem, h.askedAt = h.rdb.Ping(ctx).Err(), time.Now()
-		memory, err := store.ReadEviction(ctx, h.rdb)
-		h.full = err == nil && memory.Full // where INFO is forbidden, it is not known
+		h.memory, _ = store.ReadEviction(ctx, h.rdb) // where INFO is forbidden, it is not known
 	}
-	return h.full, h.problem
+	return h.memory, h.problem
 }

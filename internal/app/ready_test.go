@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -300,7 +301,7 @@ func acl(rules ...string) func(*testing.T, redis.UniversalClient) {
 }
 
 // A Redis whose memory is full takes no new jobs, and the worker goes on to work off
-// those that there are.
+// those that there are. Worker and API say so.
 func TestReadyWhileRedisIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithArgs("--maxmemory-policy", "noeviction"))
@@ -308,6 +309,8 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 	api, url := startAPI(t, fakeapi.Options{})
 	a := runAsked(t, shopOn(server.URL(), url)...)
 	a.awaits("ready", 20*time.Second, isReady)
+	producers := runTheAPI(t, append(shopOn(server.URL(), url), "LISTEN_ADDR=127.0.0.1:0")...)
+	producers.await(http.StatusOK, "/readyz", "", `{"status":"ready","redis":"ok","destinations":[]}`)
 	client, err := jobs.NewClient(rdb, jobs.WithDestinations("shop"), jobs.WithLogger(silent))
 	if err != nil {
 		t.Fatal(err)
@@ -323,9 +326,10 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	a.awaits("out of memory", 10*time.Second, func(r health.Report) bool {
+	full := a.awaits("out of memory", 10*time.Second, func(r health.Report) bool {
 		return isReady(r) && r.Redis == "out of memory (maxmemory); jobs still run, nothing is recorded" && r.RedisWarning != ""
 	})
+	producers.await(http.StatusOK, "/readyz", "", fmt.Sprintf(`"redis":%q,"redis_warning":%q`, full.Redis, full.RedisWarning))
 	if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("enqueued into a full Redis: %v", err)
 	}
@@ -339,6 +343,18 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 		j, err := client.Get(t.Context(), job.ID)
 		return err == nil && j.Status == jobs.Completed && isReady(r) && is("fetching")(r)
 	})
+}
+
+// The API warns of a Redis that may drop jobs, as the worker does.
+func TestAPIWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
+	environ := shopOn(server.URL(), "http://127.0.0.1:1")
+	r := runAsked(t, environ...).awaits("ready", time.Minute, isReady)
+	if r.RedisWarning == "" {
+		t.Errorf("the worker warns of nothing: %+v", r)
+	}
+	runTheAPI(t, append(environ, "LISTEN_ADDR=127.0.0.1:0")...).await(http.StatusOK, "/readyz", "", fmt.Sprintf(`"redis":"ok","redis_warning":%q`, r.RedisWarning))
 }
 
 // An open breaker and a paused destination are no reasons not to be ready: the worker

@@ -37,7 +37,7 @@ const (
 	NotReady = "not ready"
 )
 
-// Report is the readiness of a worker.
+// Report is the readiness of a worker, or of an API, which has no destinations.
 type Report struct {
 	// Status is Ready or NotReady.
 	Status string `json:"status"`
