@@ -3,4 +3,4 @@
 package publisher_test
 
 // blips is how many times each fault comes in TestDeclaredLimitsHoldThroughBlips.
-const blips = 4
+const blips = 5

@@ -28,11 +28,17 @@ func (b *fixture) enqueueMany(n int, opts ...jobs.Option) []string {
 	for i := range specs {
 		specs[i] = jobs.New(b.dest, i, opts...)
 	}
+	return b.enqueueAll(specs)
+}
+
+// enqueueAll enqueues jobs and returns their ids.
+func (b *fixture) enqueueAll(specs []*jobs.Spec) []string {
+	b.t.Helper()
 	results, err := b.client.EnqueueMany(context.Background(), specs)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	ids := make([]string, n)
+	ids := make([]string, len(results))
 	for i, r := range results {
 		if r.Err != nil {
 			b.t.Fatal(r.Err)
