@@ -126,7 +126,6 @@ func (p *Process) run(ctx context.Context) error {
 			return opened, err
 		}),
 		kong.Vars{"statuses": joinNames(jobs.Statuses)},
-		kong.Vars(demoVars()),
 	)
 	if err != nil {
 		return fmt.Errorf("build the command line: %w", err)

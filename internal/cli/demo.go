@@ -4,85 +4,128 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/app"
-	"github.com/tidegate/tidegate/internal/demo"
-	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/redisconn/embedded"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 type demoCmd struct {
-	Jobs        int           `default:"${demo_jobs}" placeholder:"N" help:"Jobs to publish. Default: ${default}."`
-	Workers     int           `default:"${demo_workers}" placeholder:"N" help:"Workers, as separate processes would be. Default: ${default}."`
-	Concurrency int           `default:"${demo_concurrency}" placeholder:"N" help:"Calls at a time of each worker. Default: ${default}."`
-	Quota       int           `default:"${demo_quota}" placeholder:"N" help:"Calls that the API accepts in a window. Default: ${default}."`
-	Window      time.Duration `default:"${demo_window}" placeholder:"10s" help:"The API's window. Default: ${default}."`
-	Latency     time.Duration `default:"${demo_latency}" placeholder:"400ms" help:"Time that the API takes for a response. Default: ${default}."`
-	Threshold   int           `default:"${demo_threshold}" placeholder:"N" help:"429 in a row that open the breaker. Default: ${default}."`
-	Cooldown    time.Duration `default:"${demo_cooldown}" placeholder:"5s" help:"How long the breaker then stays open. Default: ${default}."`
-	Keep        bool          `help:"Serve the dashboard beside it, and go on after the summary until Ctrl-C."`
-	Listen      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"With --keep: where the dashboard is served. Default: ${default}, or a free port."`
+	Jobs int    `default:"150" placeholder:"N" help:"Jobs to publish. Default: ${default}."`
+	Fake string `default:"50/10s" placeholder:"50/10s" help:"Calls that the fake API accepts in a window. Default: ${default}."`
 }
 
-// demoVars are the defaults of the flags.
-func demoVars() map[string]string {
-	d := demo.Defaults()
-	return map[string]string{
-		"demo_jobs": fmt.Sprint(d.Jobs), "demo_workers": fmt.Sprint(d.Workers),
-		"demo_concurrency": fmt.Sprint(d.Concurrency), "demo_quota": fmt.Sprint(d.Quota),
-		"demo_window": d.Window.String(), "demo_latency": d.Latency.String(),
-		"demo_threshold": fmt.Sprint(d.Threshold), "demo_cooldown": d.Cooldown.String(),
+// summaryFor bounds reading what the summary says.
+const summaryFor = 10 * time.Second
+
+// Run does what "tidegate dev --fake" does, with jobs of its own, and ends when all are published, or when ctx ends.
+// Nothing of the environment matters.
+func (c *demoCmd) Run(ctx context.Context, p *Process) (err error) {
+	if c.Jobs < 1 || c.Jobs > 10_000 {
+		return inputErrorf("--jobs: must be from 1 to 10000, is %d", c.Jobs)
 	}
+	server, err := embedded.Start()
+	if err != nil {
+		return err
+	}
+	d := &dev{cmd: &devCmd{Fake: c.Fake}, environ: []string{"REDIS_URL=" + server.URL()}, embedded: true, closers: []func() error{server.Close}}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.prepare(ctx, p); err != nil {
+		return err
+	}
+	s, err := p.connect(ctx, d.cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := p.write(fmt.Appendf(nil, `Tidegate demo: %d jobs for a fake API that accepts %s and then says 429. Redis, the API and a worker are in this
+process. The dashboard is at http://%s. Ctrl-C stops it.
+
+`, c.Jobs, c.Fake, d.listen.Addr())); err != nil {
+		return err
+	}
+	parts, stop := context.WithCancel(ctx)
+	defer stop()
+	playing, over := context.WithCancel(parts)
+	served := make(chan error, 1)
+	go func() {
+		defer over()
+		served <- d.serve(parts, p)
+	}()
+	started := time.Now()
+	err = c.play(playing, p, s)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		err = c.summarize(context.WithoutCancel(ctx), p, d, s, time.Since(started))
+	case playing.Err() != nil:
+		err = nil // served has the reason
+	}
+	stop()
+	return errors.Join(err, <-served)
 }
 
-// Run gives the show.
-func (c *demoCmd) Run(ctx context.Context, p *Process) error {
-	o := demo.Options{
-		Jobs: c.Jobs, Workers: c.Workers, Concurrency: c.Concurrency, Quota: c.Quota,
-		Window: c.Window, Latency: c.Latency, Threshold: c.Threshold, Cooldown: c.Cooldown,
+// play enqueues the jobs, and prints the progress until all are published.
+func (c *demoCmd) play(ctx context.Context, p *Process, s *session) error {
+	specs := make([]*jobs.Spec, c.Jobs)
+	for i := range specs {
+		specs[i] = jobs.New(fakeDestination, map[string]int{"picture": i + 1}, jobs.Batch(fakeDestination))
 	}
-	if err := o.Validate(); err != nil {
-		return inputErrorf("demo: %w", err)
+	results, err := s.client.EnqueueMany(ctx, specs)
+	if err != nil {
+		return err
 	}
-	if c.Keep {
-		o.Serve = c.serve(p)
+	for _, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
 	}
-	return demo.Run(ctx, o, p.Stdout)
+	published := 0
+	_, err = s.client.WaitBatch(ctx, fakeDestination, func(b *jobs.BatchStatus) {
+		if n := b.Counts[jobs.Completed]; n > published {
+			published = n
+			fmt.Fprintf(p.Stdout, "%s  published %d of %d\n", time.Now().Format(time.TimeOnly), n, c.Jobs)
+		}
+	})
+	return err
 }
 
-// serve serves the dashboard of a show: on this machine only, where every
-// caller has all rights.
-func (c *demoCmd) serve(p *Process) func(context.Context, redis.UniversalClient, *jobs.Client) (string, func() error, error) {
-	return func(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client) (string, func() error, error) {
-		if err := access.CheckAddress(c.Listen, false); err != nil {
-			return "", nil, inputErrorf("--listen: the dashboard of a demo asks for no token; give it an address such as 127.0.0.1:8080")
-		}
-		log := slog.New(&warnHandler{p: p})
-		served, err := app.APIHandler(ctx, app.APIOptions{Redis: rdb, Client: client, Version: p.version().Version, Logger: log})
-		if err != nil {
-			return "", nil, err
-		}
-		o := webserver.Options{Addr: c.Listen, Handler: served, Logger: log}
-		server, err := webserver.Start(ctx, o)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			host, _, _ := net.SplitHostPort(c.Listen) // it was listened on
-			o.Addr = net.JoinHostPort(host, "0")
-			server, err = webserver.Start(ctx, o)
-		}
-		if err != nil {
-			served.Close()
-			return "", nil, err
-		}
-		return "http://" + server.Addr(), func() error {
-			served.Close()
-			return server.Close()
-		}, nil
+// summarize prints what it took. The error says that a job was not accepted exactly once.
+func (c *demoCmd) summarize(ctx context.Context, p *Process, d *dev, s *session, took time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, summaryFor)
+	defer cancel()
+	b, err := s.client.Batch(ctx, fakeDestination)
+	if err != nil {
+		return err
 	}
+	incidents, err := breaker.Incidents(ctx, s.rdb, fakeDestination, 0)
+	if err != nil {
+		return err
+	}
+	api, published, rows := fakeCounts(d.fake), b.Counts[jobs.Completed], newRows()
+	var failed error
+	checked := ""
+	switch {
+	case !b.Done:
+		checked = ", stopped early"
+	case api.Distinct == c.Jobs && api.Accepted == c.Jobs && published == c.Jobs:
+		checked = ", each accepted by the API exactly once"
+	default:
+		failed = fmt.Errorf("demo: %d of %d jobs are published, and the API accepted %d of them in %d calls", published, c.Jobs, api.Distinct, api.Accepted)
+	}
+	rows.add("published", fmt.Sprintf("%d of %d jobs%s", published, c.Jobs, checked))
+	rows.add("took", explain.Duration(took))
+	rows.add("calls", fmt.Sprintf("%d, of which the API refused %d", api.Calls, api.Limited))
+	rescheduled := 0
+	for i, in := range incidents {
+		rescheduled += in.Rescheduled
+		lasted := "still open"
+		if !in.Ended.IsZero() {
+			lasted = fmt.Sprintf("closed after %s, %s", explain.Duration(in.Ended.Sub(in.Started)), plural(in.Probes, "failed probe", "failed probes"))
+		}
+		rows.add(fmt.Sprintf("incident %d", i+1), fmt.Sprintf("%s; %s", plural(in.Wasted, "call was refused", "calls were refused"), lasted))
+	}
+	rows.add("rescheduled", fmt.Sprintf("%d jobs in flight, at the cost of no retry; the others stayed in the queue", rescheduled))
+	return errors.Join(failed, p.write([]byte("\nSummary\n")), rows.print(p))
 }

@@ -48,31 +48,42 @@ const (
 
 // dev is what the command serves.
 type dev struct {
-	cmd     *devCmd
-	environ []string
-	cfg     *config.Config
-	folder  string // of the embedded Redis; "" without
-	fakeURL string // "" without --fake
-	burst   int    // more jobs than the fake API accepts at once
-	warned  []config.Warning
-	listen  net.Listener
-	closers []func() error
+	cmd      *devCmd
+	environ  []string
+	cfg      *config.Config
+	embedded bool   // Redis is
+	folder   string // of the embedded Redis; "" without
+	fake     *fakeapi.API
+	fakeURL  string // "" without --fake
+	burst    int    // more jobs than the fake API accepts at once
+	warned   []config.Warning
+	listen   net.Listener
+	closers  []func() error
 }
 
 // Run serves until ctx ends.
 func (c *devCmd) Run(ctx context.Context, p *Process) (err error) {
 	d := &dev{cmd: c, environ: p.Environ}
-	defer func() {
-		for i := range d.closers {
-			err = errors.Join(err, d.closers[len(d.closers)-1-i]())
-		}
-	}()
+	defer func() { err = errors.Join(err, d.close()) }()
 	if err := d.prepare(ctx, p); err != nil {
 		return err
 	}
 	if err := p.write([]byte(d.greeting())); err != nil {
 		return err
 	}
+	return d.serve(ctx, p)
+}
+
+// close stops what prepare has started.
+func (d *dev) close() (err error) {
+	for i := range d.closers {
+		err = errors.Join(err, d.closers[len(d.closers)-1-i]())
+	}
+	return err
+}
+
+// serve runs the worker and the API until ctx ends.
+func (d *dev) serve(ctx context.Context, p *Process) error {
 	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), d.cfg.Log, d.cfg.Redactor())
 	ofWorker, ofAPI := log, log.With("part", "api")
 	if !d.cfg.IsSet("LOG_LEVEL") {
@@ -84,7 +95,7 @@ func (c *devCmd) Run(ctx context.Context, p *Process) (err error) {
 	}
 	v := p.version()
 	process := app.Process{Version: v.Version, Commit: v.Commit, Environ: d.environ, Listener: d.listen, OnTransition: incidents(p)}
-	if d.folder != "" {
+	if d.embedded {
 		process.RedisTimeout = embeddedTimeout
 	}
 	group, running := errgroup.WithContext(ctx)
@@ -121,7 +132,7 @@ func (d *dev) prepare(ctx context.Context, p *Process) error {
 			return err
 		}
 		d.closers = append(d.closers, server.Close)
-		d.folder = d.cmd.Data
+		d.embedded, d.folder = true, d.cmd.Data
 		d.set("REDIS_URL", server.URL())
 		if err := d.load(); err != nil {
 			return err
@@ -170,7 +181,8 @@ func (d *dev) startFake() error {
 	if w, limited := o.Limiter.(fakeapi.FixedWindow); limited {
 		d.burst = min(w.Quota+max(w.Quota/2, 1), mostTried)
 	}
-	server := loopback.NewServer("fake API", fakeHandler(fakeapi.New(o)))
+	d.fake = fakeapi.New(o)
+	server := loopback.NewServer("fake API", fakeHandler(d.fake))
 	if d.fakeURL, err = server.Start(""); err != nil {
 		return err
 	}

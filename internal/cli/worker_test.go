@@ -70,24 +70,3 @@ func TestWorkerNeedsADestination(t *testing.T) {
 	t.Parallel()
 	runIn(t, nil, "", "worker").want(t, 78, "", "tidegate: DESTINATION_0_NAME: is not set, and no destination is configured; set DESTINATION_0_NAME and DESTINATION_0_URL, or DESTINATIONS_FILE\n")
 }
-
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	// Nothing of the environment matters.
-	env := []string{"REDIS_URL=nonsense", "CIRCUIT_BREAKER_TRESHOLD=1"}
-	out := runIn(t, env, "", "demo", "--jobs", "8", "--workers", "2", "--concurrency", "2", "--quota", "4", "--window", "6s",
-		"--cooldown", "600ms", "--threshold", "2", "--latency", "10ms").ok(t)
-	for _, part := range []string{
-		"the API answered 429 to worker ", "2 in a row: breaker OPEN for all 2 workers, no calls for 600ms\n",
-		" sends one call for all, the probe\n", "breaker CLOSED, recovered after ", "all 8 jobs are published\n",
-		"8 of 8 jobs, each accepted by the API exactly once (checked)\n",
-	} {
-		if !strings.Contains(out, part) {
-			t.Errorf("no %q in\n%s", part, out)
-		}
-	}
-	if strings.Contains(out, "\x1b") {
-		t.Errorf("escape codes in plain output:\n%q", out)
-	}
-}
