@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -101,9 +102,25 @@ func TestStuckHandlerIsReported(t *testing.T) {
 	}
 }
 
-// A shutdown does not wait for a handler that never returns; its job goes back.
+// A shutdown does not wait for a handler that never returns; its job goes back. Half a second is left for that, so a
+// machine that stands still meanwhile gets another try.
 func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	t.Parallel()
+	for try := 1; ; try++ {
+		problem := leaveStuckHandler(t)
+		if problem == "" {
+			return
+		}
+		if try == 3 {
+			t.Fatal(problem)
+		}
+		t.Log(problem)
+	}
+}
+
+// leaveStuckHandler returns what was wrong, "" for nothing.
+func leaveStuckHandler(t *testing.T) string {
+	t.Helper()
 	b := newFixture(t)
 	o := b.options()
 	o.ShutdownTimeout = 50 * time.Millisecond
@@ -121,12 +138,13 @@ func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	stop()
 	logged := log.String()
 	if got := b.get(j.ID); got.Status != jobs.Pending || got.RescheduleCount != 0 {
-		t.Errorf("it is %s, rescheduled %d times", got.Status, got.RescheduleCount)
+		return fmt.Sprintf("it is %s, rescheduled %d times\n%s", got.Status, got.RescheduleCount, logged)
 	}
 	_, last, _ := strings.Cut(logged, "a handler still runs although the worker has stopped")
 	if !strings.Contains(last, j.ID) || !strings.HasSuffix(logged, "msg=stopped destination="+b.dest+"\n") {
-		t.Errorf("Run has returned after it logged\n%s", logged)
+		return "Run has returned after it logged\n" + logged
 	}
+	return ""
 }
 
 // slowLine writes the lines that begin with it late.
