@@ -128,7 +128,7 @@ func TestAShortLeaseKeepsTheSlotsOfLongOnes(t *testing.T) {
 func TestConcurrencyAndBreaker(t *testing.T) {
 	t.Parallel()
 	o := capped(2, 0)
-	o.MaxInFlight = 8
+	o.MaxInFlight, o.NoLearning = 8, true
 	runRows(t, o,
 		row{0, tries(9, "a"), "2, then D CLOSED concurrency for 1s"},
 		row{0, tell("a0", RateLimited(10*second)), "OPEN 10s failures=1 hint wasted=1"},

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tidegate/tidegate/breaker/internal/learner"
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
@@ -30,7 +31,8 @@ type double struct {
 	until     float64 // of open
 	confirms  bool    // the call that is to confirm a limit is in flight
 	learns    bool
-	slowStart int // calls accepted of the present step
+	early     bool // openings are tested early
+	slowStart int  // calls accepted of the present step
 }
 
 // ask says whether a call may start beside others, and whether its outcome decides, as a probe's; else when to ask again.
@@ -51,10 +53,14 @@ func (d *double) ask(now float64, others int) (start, decides bool, wait float64
 		return d.confirms, d.confirms, 1
 	}
 	g := d.known.Gate(d.cooldown)
-	if g.Most > 0 && others >= g.Most || g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
+	if g.Most > 0 && others >= g.Most || g.Quota == 0 && g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
 		return false, false, 1
 	}
-	wait = d.due(&g, now, others) - now
+	if g.Quota > 0 {
+		wait = d.asTheyCome(&g, now, others) - now
+	} else {
+		wait = d.due(&g, now, others) - now
+	}
 	return wait <= 0, false, max(0, wait)
 }
 
@@ -79,12 +85,56 @@ func (d *double) due(g *learner.Gate, now float64, others int) float64 {
 	return m.Anchor + (m.Used+float64(others))*g.Gap
 }
 
+// mostOf is how many calls of a quota may be in flight.
+func (d *double) mostOf(g *learner.Gate) float64 {
+	left := float64(g.Quota) - d.meter.Used
+	if g.Asks {
+		left = math.Abs(left) / 2
+	}
+	if g.Careful > 0 {
+		left = min(left, d.meter.Used/float64(g.Careful))
+	}
+	return max(1, math.Floor(min(d.meter.Used, left)))
+}
+
+func (d *double) asTheyCome(g *learner.Gate, now float64, others int) float64 {
+	m := &d.meter
+	over, spent := m.Round+g.Length, m.Used+float64(others) >= float64(g.Quota)
+	if now >= over && !spent {
+		m.Round, m.Anchor, m.Used, m.Hold = now, now, 0, 0
+		over = now + g.Length
+	}
+	most := d.mostOf(g)
+	switch {
+	case now >= over:
+		most = 1
+	case !g.Asks && spent:
+		return over
+	case now < m.Round+m.Hold:
+		return m.Round + m.Hold
+	}
+	if float64(others) < most {
+		return now
+	}
+	return now + 1
+}
+
 func (d *double) emit(e learner.Event) {
 	var pause float64
 	room := d.meter.Room
 	d.known, d.meter, pause = d.known.Next(d.meter, e, d.cooldown)
 	if d.meter.Room != room {
 		d.slowStart = 0
+	}
+	if unmeasured := d.known.Pace.Stage == learner.Unmeasured; pause == learner.Early || pause > 0 && unmeasured && !d.early {
+		pause = max(pause, d.cooldown)
+		if d.early {
+			began, probes := e.Now, 0
+			if d.state != Closed {
+				began, probes = d.opened, d.meter.Refused
+			}
+			pause = policy.UntilTest(1000*e.Now, 1000*began, 1000*d.meter.Round, 1000*d.cooldown, int64(probes)) / 1000
+		}
 	}
 	if pause > 0 {
 		d.open(e.Now, e.Now+pause)
@@ -102,12 +152,23 @@ func (d *double) open(now, until float64) {
 // accepted reports a call that was sent at that instant; decides as ask said, and others are the calls in flight now.
 func (d *double) accepted(now, sent float64, decides bool, others int) {
 	m := &d.meter
+	count := func() {
+		if sent >= m.Round {
+			m.Used++
+			m.Total++
+		}
+	}
 	switch {
 	case decides && d.state == HalfOpen:
 		d.state, d.since, m.Room, d.slowStart = Closed, now, 1, 0
 		late := sent-d.until > max(learner.Late, (d.until-m.Round)/8) ||
 			d.known.Pace.Stage == learner.Unmeasured && sent-d.opened < learner.RefusedPart*(sent-m.Round)
-		d.emit(learner.Event{Kind: learner.Recovered, Now: now, Sent: sent, Others: others, Late: late})
+		d.emit(learner.Event{Kind: learner.Recovered, Now: now, Sent: sent, Dry: d.opened, Others: others, Late: late})
+		return
+	case (d.state != Closed || sent < d.since) && d.learns:
+		if sent > m.Round {
+			count()
+		}
 		return
 	case d.state != Closed, sent < d.since:
 		return
@@ -119,10 +180,9 @@ func (d *double) accepted(now, sent float64, decides bool, others int) {
 		d.emit(learner.Event{Kind: learner.Confirmed, Now: now, Sent: sent, Others: others})
 		return
 	}
-	if sent >= m.Round {
-		m.Used++
-		m.Total++
-	}
+	g := d.known.Gate(d.cooldown)
+	ended := g.Quota > 0 && m.Used >= float64(g.Quota) && sent >= m.Round+g.Length-.05
+	count()
 	refused := m.Refused
 	m.Refused = 0
 	if m.Confirm > 0 {
@@ -137,15 +197,19 @@ func (d *double) accepted(now, sent float64, decides bool, others int) {
 			m.Room = 0
 		}
 	}
-	g := d.known.Gate(d.cooldown)
-	if g.Careful > 0 {
+	if g.Quota == 0 && g.Careful > 0 {
 		if refused > 0 && others == 0 {
 			d.emit(learner.Event{Kind: learner.Unrefused, Now: now})
 		}
 		return
 	}
 	m.Calm++
-	if g.Gap > 0 {
+	switch {
+	case ended:
+		d.emit(learner.Event{Kind: learner.Ended, Now: now, Sent: sent, Others: others})
+		return
+	case g.Quota > 0:
+	case g.Gap > 0:
 		late := (now - d.due(&g, now, others)) / g.Gap
 		if m.Anchor >= m.Round && late <= max(3, math.Round(g.Length/g.Gap)/8) {
 			m.Paced++
@@ -154,7 +218,7 @@ func (d *double) accepted(now, sent float64, decides bool, others int) {
 	switch {
 	case g.Most > 0 && m.Calm >= g.CalmEnough:
 		d.emit(learner.Event{Kind: learner.Grown, Now: now})
-	case g.Gap > 0 && m.Paced >= g.Enough:
+	case g.Quota == 0 && g.Gap > 0 && m.Paced >= g.Enough:
 		d.emit(learner.Event{Kind: learner.Sustained, Now: now, Others: others})
 	}
 }
@@ -177,6 +241,9 @@ func (d *double) refused(now, sent float64, decides bool, others int) {
 		d.learns, m.LastNo = true, now
 		m.Round, m.Anchor, m.Used = now, now, 0
 		d.open(now, now+d.cooldown)
+		if d.early {
+			d.until = now + policy.UntilTest(1000*now, 1000*now, 1000*now, 1000*d.cooldown, 0)/1000
+		}
 	case decides, m.Confirm > 0 && others == 0 && m.Refused > 1:
 		m.LastNo = sent
 		d.emit(learner.Event{Kind: learner.Dry, Now: now})
@@ -184,7 +251,7 @@ func (d *double) refused(now, sent float64, decides bool, others int) {
 		m.Confirm = min(m.Confirm, others)
 	case m.Confirm > 0:
 	default:
-		d.emit(learner.Event{Kind: learner.Refused, Now: now, Others: others})
+		d.emit(learner.Event{Kind: learner.Refused, Now: now, Sent: sent, Others: others})
 	}
 }
 
@@ -361,6 +428,7 @@ func TestLearnerIsNeverStuck(t *testing.T) {
 		var calls []call
 		most := func() float64 {
 			allowed := max(1, d.cooldown)
+			allowed = max(allowed, d.known.Whole.Hi)
 			if p := d.known.Pace; p.Seen >= 2 {
 				allowed = max(allowed, p.Length, p.Gap())
 			}

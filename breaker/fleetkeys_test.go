@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -324,14 +325,18 @@ func goesOn(t *testing.T, h *harness, key, what string) {
 				t.Fatal(err)
 			}
 		}
-		if got := of(key, try("next"))(h); got == "permit" {
+		// A hint teaches: then calls are counted, and several may be in flight once some were accepted.
+		got, beside := of(key, try("next"))(h), of(key, try("beside"))(h)
+		if got == "permit" || strings.HasSuffix(got, "counted") && strings.HasSuffix(beside, "counted") {
 			return
 		}
-		if p := h.permits["next"]; p.c != nil {
-			if _, err := p.Report(t.Context(), Success()); err != nil {
-				t.Fatal(err)
+		for _, name := range []string{"next", "beside"} {
+			if p := h.permits[name]; p.c != nil {
+				if _, err := p.Report(t.Context(), Success()); err != nil {
+					t.Fatal(err)
+				}
+				h.permits[name] = Permit{}
 			}
-			h.permits["next"] = Permit{}
 		}
 	}
 	t.Errorf("%s: calls are held up for ever: %s", what, of(key, get)(h))

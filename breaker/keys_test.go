@@ -164,7 +164,7 @@ func TestKeyedProbeOfBoth(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			next := map[string]string{ // may somebody else probe at once?
-				"success": "permit", "429 of the user": "probe", "failure": "D HALF_OPEN hint for 1s", "neutral": "probe",
+				"success": "counted", "429 of the user": "probe", "failure": "D HALF_OPEN hint for 1s", "neutral": "probe",
 			}[c.name]
 			if next == "" {
 				next = "D OPEN probe for 1m0s"
@@ -181,7 +181,7 @@ func TestKeyedProbeOfBoth(t *testing.T) {
 func TestPermitForKeyInSlowStart(t *testing.T) {
 	t.Parallel()
 	o := keyed()
-	o.MaxInFlight = 8
+	o.MaxInFlight, o.NoLearning = 8, true
 	runRows(t, o,
 		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
 		row{minute, call(Success()), "CLOSED slow=1"},

@@ -30,9 +30,13 @@ func (r *record) learned() *LearnedLimit {
 		return nil
 	}
 	l := &LearnedLimit{Since: instant(r.LearnedSince), Confidence: s.Confidence(), Concurrency: s.Slots.Number()}
+	calls, window := s.Pace.Length/max(s.Pace.Slow, 1e-9), s.Pace.Length
+	if s.Whole.Quota > 0 {
+		calls, window = s.Whole.Quota, s.Whole.Hi
+	}
 	if s.Pace.Stage != learner.Unmeasured {
-		l.Calls, l.RatePerSec = max(1, int(math.Round(s.Pace.Length/s.Pace.Slow))), 1/s.Pace.Slow
-		l.Window = time.Duration(s.Pace.Length * float64(time.Second)).Round(time.Millisecond)
+		l.Calls, l.RatePerSec = max(1, int(math.Round(calls))), calls/window
+		l.Window = time.Duration(window * float64(time.Second)).Round(time.Millisecond)
 	}
 	return l
 }

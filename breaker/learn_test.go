@@ -44,8 +44,9 @@ func TestLearnsTheWindowOfASingleCaller(t *testing.T) {
 		row{61 * second, limit, "nothing"},
 		row{121 * second, call(accept), "CLOSED"},
 		row{121 * second, limit, "5 per 1m1s, at once 0, confidence 0.3"},
-		// Calls are spaced: as close as a refusal allows at first.
-		row{121 * second, try("a"), "D CLOSED learned for 400ms"},
+		// Calls are made as they come, and one more. Then a shorter length is tried.
+		row{121 * second, both(calls(4, accept), call(refuse)), "CLOSED"},
+		row{122 * second, both(limit, try("a")), "D CLOSED learned for 29.11s"},
 	)
 }
 
@@ -92,11 +93,10 @@ func TestHintsTeach(t *testing.T) {
 	refuse, accept := RateLimited(57*second), Success()
 	runRows(t, alone(),
 		row{0, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
-		row{minute, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
-		row{2 * minute, both(calls(5, accept), limit), "nothing"},
-		row{123 * second, call(refuse), "OPEN 57s failures=1 hint wasted=1"},
-		row{3 * minute, both(call(accept), limit), "5 per 1m0s, at once 0, confidence 0.3"},
-		row{3 * minute, try("a"), "D CLOSED learned for 1.2s"},
+		row{minute, both(calls(5, accept), limit), "nothing"},
+		row{63 * second, call(refuse), "OPEN 57s failures=1 hint wasted=1"},
+		row{2 * minute, both(call(accept), limit), "5 per 1m0s, at once 0, confidence 0.3"},
+		row{2 * minute, both(calls(3, accept), look), "CLOSED"}, // as they come
 	)
 }
 
@@ -105,18 +105,15 @@ func TestHintsTeach(t *testing.T) {
 func TestRefusalsOfACallTeachNothing(t *testing.T) {
 	t.Parallel()
 	refuse, accept := RateLimited(57*second), Success()
-	rounds := []row{
-		{0, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
-		{minute, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
-		{2 * minute, calls(5, accept), "CLOSED"},
-	}
-	runRows(t, alone(), append(rounds,
-		row{123 * second, call(refuse.WithDoubt()), "OPEN 57s failures=1 hint wasted=1"},
-		row{3 * minute, both(calls(5, accept), limit), "nothing"},
-		row{183 * second, call(refuse), "OPEN 57s failures=1 hint wasted=1"},
-		row{4 * minute, both(call(accept), limit), "5 per 1m0s, at once 0, confidence 0.3"},
-		row{250 * second, both(call(Neutral().WithDoubt()), limit), "nothing"},
-	)...)
+	runRows(t, alone(),
+		row{0, both(calls(5, accept), call(refuse)), "OPEN 57s failures=1 hint wasted=1"},
+		row{minute, calls(5, accept), "CLOSED"},
+		row{63 * second, call(refuse.WithDoubt()), "OPEN 57s failures=1 hint wasted=1"},
+		row{2 * minute, both(calls(5, accept), limit), "nothing"},
+		row{123 * second, call(refuse), "OPEN 57s failures=1 hint wasted=1"},
+		row{3 * minute, both(call(accept), limit), "5 per 1m0s, at once 0, confidence 0.3"},
+		row{190 * second, both(call(Neutral().WithDoubt()), limit), "nothing"},
+	)
 }
 
 func TestLearning(t *testing.T) {
@@ -365,18 +362,18 @@ func TestLearnedLimits(t *testing.T) {
 		took              time.Duration // of a call
 		accepted, refused int           // at least and at most, in the last two thirds of fifteen windows
 	}{
-		{"fixed 100/1m", 30, 20 * ms, 940, 20},
-		{"fixed 100/1m, 1 caller", 1, 20 * ms, 940, 20},
-		{"from call 100/1m", 30, 20 * ms, 940, 25},
-		{"sliding 100/1m", 30, 20 * ms, 930, 20},
-		{"bucket 50, 1/s", 30, 20 * ms, 470, 12},
-		{"bucket 5, 2/s", 30, 20 * ms, 130, 20},
-		{"5 at once", 30, 500 * ms, 200, 25},
+		{"fixed 100/1m", 30, 20 * ms, 980, 20},
+		{"fixed 100/1m, 1 caller", 1, 20 * ms, 980, 20},
+		{"from call 100/1m", 30, 20 * ms, 980, 20},
+		{"sliding 100/1m", 30, 20 * ms, 980, 20},
+		{"bucket 50, 1/s", 30, 20 * ms, 490, 60},
+		{"bucket 5, 2/s", 30, 20 * ms, 180, 50},
+		{"5 at once", 30, 500 * ms, 400, 40},
 	} {
 		for _, hints := range []bool{false, true} {
 			t.Run(fmt.Sprint(c.model, ", hints ", hints), func(t *testing.T) {
 				t.Parallel()
-				h := newHarness(t, redistest.Database(t).Client(t), Options{Cooldown: 30 * second, MaxCooldown: 48 * time.Hour, MaxInFlight: c.callers})
+				h := newDefaultHarness(t, redistest.Database(t).Client(t), Options{Cooldown: 30 * second, MaxCooldown: 48 * time.Hour, MaxInFlight: c.callers})
 				m := quota.Models()[slices.IndexFunc(quota.Models(), func(m quota.Model) bool { return m.Name == c.model })]
 				if m.Name == "5 at once" {
 					m.Window = 10 * second

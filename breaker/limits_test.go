@@ -175,13 +175,13 @@ type limitGroup struct {
 var limitGroups = []limitGroup{
 	{"bursts, light work", "bursts,light", .97, 1.5},
 	{"no limit, stray 429", "stray,no limit", .97, 1.5},
-	{"penalties, bans", "penalty,ban,velocity", .74, 3.2},
-	{"another consumer", "others", .75, 3.2},
-	{"changing", "½,2x,+5,then", .83, 3.8},
-	{"stacked", " + ", .95, 4.2},
+	{"penalties, bans", "penalty,ban,velocity", .66, 2.4},
+	{"another consumer", "others", .8, 6.5},
+	{"changing", "½,2x,+5,then", .88, 6.8},
+	{"stacked", " + ", .92, 6},
 	{"calls at once", "at once", .97, 1.2},
-	{"buckets, spacing", "bucket,GCRA,spaced,refill", .84, 2.2},
-	{"windows", "", .93, 2.4},
+	{"buckets, spacing", "bucket,GCRA,spaced,refill", .9, 2.4},
+	{"windows", "", .9, 2.2},
 }
 
 func TestLimits(t *testing.T) {
@@ -196,7 +196,7 @@ func TestLimits(t *testing.T) {
 			if !strings.Contains(m.Name, *limitsOnly) {
 				continue
 			}
-			d := &double{cooldown: 30, capacity: float64(m.Callers)}
+			d := &double{cooldown: 30, early: true, capacity: float64(m.Callers)}
 			if cooldown != "30 s" {
 				d.cooldown = m.Window.Seconds() / 20
 			}

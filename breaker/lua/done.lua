@@ -75,9 +75,13 @@ end
 local all_quiet = given('uncalled') == '' and quiet(parent) and (not child or quiet(child))
 for _, b in ipairs(both) do
   b.metered_call = redis.call('ZSCORE', b.inflight_key, id)
-  if said(b) == 'success' and b.state == 'CLOSED' and b.forced == '' and generation >= b.generation and learn.on(b) and
-      not (b.confirming > 0 and b.probe_token == id) and (b.metered_call and all_quiet or first_time(id .. b.name)) then
-    learn.accepted(b, number(named.sent), in_flight(b) - (b.metered_call and 1 or 0))
+  if said(b) == 'success' and b.forced == '' and learn.on(b) and b.probe_token ~= id and
+      (b.metered_call and all_quiet or first_time(id .. b.name)) then
+    if b.state == 'CLOSED' and generation >= b.generation then
+      learn.accepted(b, number(named.sent), in_flight(b) - (b.metered_call and 1 or 0))
+    elseif b.metered_call and number(named.sent) > b.round_started then
+      learn.count(b, number(named.sent)) -- it began before the breaker opened, and the API has counted it
+    end
   end
 end
 if not all_quiet then

@@ -4,8 +4,8 @@
 --
 --   learned_since    when the first refusals opened; 0: nothing is learned, nothing is counted
 --   learner          State, as JSON, of which this file knows nothing
---   learned_gap, learned_length, learned_cap, learned_careful, learned_enough, learned_calm  Gate
---   round_started, round_anchor, round_used, round_total, round_paced, round_calm, refused_at  Meter
+--   learned_gap, learned_length, learned_quota, learned_asks, learned_cap, learned_careful, learned_enough, learned_calm  Gate
+--   round_started, round_anchor, round_used, round_hold, round_total, round_paced, round_calm, refused_at  Meter
 --   confirming       Meter.Confirm; the call that is to confirm a limit has probe_token
 --   probe_due        when the last probe could start
 --   round_doubted    1 if a hint opened that a call got which may be refused for its own sake: the round teaches nothing
@@ -13,6 +13,7 @@
 local LEARN = given('learn') ~= ''
 local NONE = 90000000000 -- µs, 25 hours: longest of the Go package
 local FASTEST = 1000 -- µs: fastest of it
+local TICK = 50000 -- µs by which an instance may name the start of a call too early
 local learn = {}
 
 -- learn.on says that limits of the breaker are learned. An announced budget is better.
@@ -31,7 +32,7 @@ function learn.emitted(parent, child)
 end
 
 local function begin_round(b, at, used)
-  b.round_started, b.round_anchor, b.round_used, b.counted = math.floor(at), math.floor(at), used, true
+  b.round_started, b.round_anchor, b.round_used, b.round_hold, b.counted = math.floor(at), math.floor(at), used, 0, true
 end
 
 -- learn.burst is how many calls a round has.
@@ -59,16 +60,51 @@ local function due(b, others)
   return b.round_anchor + (b.round_used + others) * gap
 end
 
+-- of_quota are the numbers of a known quota: whether it is used up, when its round is over, and how many calls may be in
+-- flight: as many as were accepted in the round, so that the first one is alone; near a quota that is not sure, half of
+-- what is left or was more.
+local function of_quota(b)
+  local left = b.learned_quota - b.round_used
+  local most = math.min(b.round_used, b.learned_asks == 0 and left or math.abs(left) / 2)
+  if b.learned_careful > 0 then
+    most = math.min(most, b.round_used / b.learned_careful)
+  end
+  return left <= 0, b.round_started + b.learned_length, math.max(1, math.floor(most))
+end
+
+-- as_they_come is when the next call may start while a quota is known, µs.
+local function as_they_come(b, others)
+  local spent, over_at, most = of_quota(b)
+  if now_us >= over_at and b.round_used + others < b.learned_quota then
+    begin_round(b, now_us, 0) -- its quota was not used up
+    spent, over_at, most = of_quota(b)
+  end
+  if now_us >= over_at then
+    most = 1
+  elseif b.learned_asks == 0 and (spent or b.round_used + others >= b.learned_quota) then
+    return over_at
+  end
+  if now_us < b.round_started + b.round_hold then
+    return b.round_started + b.round_hold
+  end
+  return others < most and 0 or now_us + ASK_AGAIN * 1000
+end
+
 -- learn.refusal is why no further call may start in a CLOSED breaker, and the ms after which to ask again at the
 -- latest; nil if one may.
 function learn.refusal(b)
   if not learn.on(b) or b.confirming > 0 then -- then the slow start lets one call through, alone
     return nil
   end
-  if b.learned_careful > 0 and in_flight(b) >= math.max(1, math.floor(b.round_used / b.learned_careful)) then
+  if b.learned_quota == 0 and b.learned_careful > 0 and in_flight(b) >= math.max(1, math.floor(b.round_used / b.learned_careful)) then
     return 'learned', 1000
   end
-  local wait = b.learned_gap > 0 and due(b, in_flight(b)) - now_us or 0
+  local wait = 0
+  if b.learned_quota > 0 then
+    wait = as_they_come(b, in_flight(b)) - now_us
+  elseif b.learned_gap > 0 then
+    wait = due(b, in_flight(b)) - now_us
+  end
   if wait > 0 then
     return 'learned', math.ceil(math.min(wait / 1000, COOLDOWN))
   end
@@ -80,25 +116,37 @@ function learn.nothing(b)
   return b.learned_since > 0 and b.learned_cap == 0 and (b.learned_gap == 0 and now_us - b.round_started > NONE or b.learned_gap > 0 and b.learned_gap <= FASTEST)
 end
 
--- learn.accepted counts an accepted call of a CLOSED breaker, sent at that instant, beside others.
-function learn.accepted(b, sent, others)
+-- learn.count counts an accepted call, sent at that instant.
+function learn.count(b, sent)
   if sent >= b.round_started then
     b.round_used, b.round_total = b.round_used + 1, b.round_total + 1
   end
   b.counted = true
+end
+
+-- learn.accepted counts an accepted call of a CLOSED breaker, sent at that instant, beside others.
+function learn.accepted(b, sent, others)
+  local spent, over_at, most = of_quota(b)
+  learn.count(b, sent)
   if b.confirming > 0 then
     return
   elseif learn.nothing(b) then
     emit(b, 'none', others, 0)
     return
-  elseif b.learned_careful > 0 then
+  elseif b.learned_quota == 0 and b.learned_careful > 0 then
     if others + 1 >= math.max(1, math.floor((b.round_used - 1) / b.learned_careful)) and others < (capacity > 0 and capacity or 64) then
       b.dirty = true -- another call may start
     end
     return
   end
   b.round_calm = b.round_calm + 1
-  if b.learned_gap > 0 then
+  if b.learned_quota > 0 then
+    b.dirty = b.dirty or others + 1 >= most -- another call may start
+    if spent and sent >= over_at - TICK then
+      emit(b, 'ended', others, 0, sent)
+      return
+    end
+  elseif b.learned_gap > 0 then
     local late = (now_us - due(b, others)) / b.learned_gap
     if b.round_anchor >= b.round_started and late <= math.max(3, learn.burst(b) / 8) then
       b.round_paced = b.round_paced + 1
@@ -106,7 +154,7 @@ function learn.accepted(b, sent, others)
   end
   if b.learned_cap > 0 and b.round_calm >= b.learned_calm then
     emit(b, 'grown', others, 0)
-  elseif b.learned_gap > 0 and b.round_paced >= b.learned_enough then
+  elseif b.learned_quota == 0 and b.learned_gap > 0 and b.round_paced >= b.learned_enough then
     emit(b, 'sustained', others, 0)
   end
 end

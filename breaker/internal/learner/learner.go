@@ -1,6 +1,7 @@
 // Package learner learns the limit of an API that says nothing of it but 429 (docs/adr/0059).
 //
-// Two hypotheses explain refusals: a [Pace], one call each so many seconds, and [Slots], so many calls at once.
+// Three hypotheses explain refusals: a [Pace], one call each so many seconds, [Whole], so many calls of a round that come
+// back all at once (docs/adr/0078), and [Slots], so many calls at once.
 // The breaker's meter in Redis starts and counts calls by the numbers of a [Meter]; what happens once per call is one
 // of its numbers. Next decides at the few moments that teach something, its events. It is pure: no clock, no I/O.
 //
@@ -12,6 +13,7 @@
 //	Probed     the probe was refused                                 the round has not ended
 //	Recovered  the probe was accepted                                pace: calls of the round by its length
 //	Sustained  Meter.Enough calls were accepted at the pace          the pace is safe; or a faster one is tried
+//	Ended      the first call after a used up Whole accepted a new round has begun
 //	Grown      Meter.Calm reached Meter.CalmEnough                   one more call at once is safe; or is tried
 //	Own        a call was refused for its own sake                   what hints have taught is forgotten
 //
@@ -19,7 +21,10 @@
 // again at once. A random 429 and a job that is always refused are made up for; a real limit refuses the next call, too.
 package learner
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 const (
 	threshold = 3 // refusals in a row that are to be confirmed
@@ -29,6 +34,7 @@ const (
 	patientFrom   = 5         // refused probes from which on a pause may outlast what is known:
 	patience      = .25       // this part of the time refused so far, as a penalty may grow with each probe
 	careful       = 16        // while nothing but a limit's existence is known: calls for each that may be in flight
+	carefulHinted = 8         // the API says when it accepts calls again
 	atEnd         = .9        // part of a round from which on a refusal is taken for its end
 	pollParts     = 8         // probes while a round should have calls are at most such a part of it apart
 )
@@ -43,6 +49,7 @@ const (
 // State is what is known of a limit. It is stored as JSON.
 type State struct {
 	Pace  Pace    `json:"pace,omitzero"`
+	Whole Whole   `json:"whole,omitzero"` // while it holds it has precedence over Pace
 	Slots Slots   `json:"slots,omitzero"`
 	Since float64 `json:"since,omitempty"` // s: when Meter.Total began
 	// Hinted says that the API said so far when it would accept calls again: then no care is taken.
@@ -55,6 +62,7 @@ type Meter struct {
 	Round   float64 // when the round began
 	Anchor  float64 // a call is due at Anchor + Gap × (Used + calls in flight); before Round: so much may go at once
 	Used    float64 // calls accepted since Round,
+	Hold    float64 // s since Round: no call starts before
 	Total   float64 // and since State.Since
 	Paced   int     // calls accepted as early as the pace allows, since it changed
 	Calm    int     // calls accepted since State.Slots changed
@@ -68,6 +76,8 @@ type Meter struct {
 type Gate struct {
 	Gap        float64 // s from call to call; 0: any pace
 	Length     float64 // s of a round
+	Quota      int     // calls of a round that are made as they come; 0: by Gap
+	Asks       bool    // beyond Quota calls go on until one is refused
 	Most       int     // calls in flight; 0: any number
 	Careful    int     // if above 0, a call in flight for each so many accepted ones
 	Enough     int     // of Meter.Paced: then Sustained
@@ -87,6 +97,7 @@ const (
 	Recovered Kind = "recovered"
 	Sustained Kind = "sustained"
 	Grown     Kind = "grown"
+	Ended     Kind = "ended"
 	Own       Kind = "own"
 )
 
@@ -94,7 +105,8 @@ const (
 type Event struct {
 	Kind   Kind
 	Now    float64
-	Sent   float64 // when the probe was, of Recovered and Probed
+	Sent   float64 // when the probe was, of Recovered and Probed; the call, of Ended
+	Dry    float64 // of Recovered: when the round was used up
 	Others int     // calls in flight beside it
 	Late   bool    // of Recovered: no caller asked for the probe when it was due;
 	Hinted bool    // the API had said when it would be
@@ -104,14 +116,25 @@ type Event struct {
 func (s *State) Valid() bool {
 	p := &s.Pace
 	return (p.Stage == Unmeasured || p.Slow >= fastest && p.Length > 0) && (p.Stage != Searching || p.Fast > 0) && p.Seen >= 0 && p.Seen <= surelySeen && p.Lost >= 0 &&
-		s.Slots.Most >= 0 && s.Slots.Failed >= 0 && s.Since >= 0
+		s.Slots.Most >= 0 && s.Slots.Failed >= 0 && s.Since >= 0 && s.Whole.valid()
 }
 
 // Gate returns the numbers for the meter. cooldown is the configured one, s.
 func (s *State) Gate(cooldown float64) Gate {
 	g := Gate{Gap: s.gap(cooldown), Length: s.Pace.Length, Most: s.Slots.Number(), Enough: s.Pace.enough(), CalmEnough: s.Slots.enough()}
-	if s.Pace.Stage == Unmeasured && s.Slots.Most == 0 && !s.Hinted {
+	if w := &s.Whole; w.Quota > 0 {
+		g.Quota, g.Asks, g.Length = int(w.Quota), w.asks(), w.length()
+		g.Gap = g.Length / w.Quota
+		if w.Slow > 0 {
+			g.Careful = careful
+		}
+		return g
+	}
+	if s.Pace.Stage == Unmeasured && s.Slots.Most == 0 {
 		g.Careful = careful
+		if s.Hinted {
+			g.Careful = carefulHinted
+		}
 	}
 	return g
 }
@@ -121,7 +144,7 @@ func (s *State) Confidence() float64 {
 	if s.Pace.Stage == Unmeasured && s.Slots.Number() > 0 {
 		return 1 / (1 + float64(s.Slots.Failed))
 	}
-	return float64(s.Pace.Seen) / surelySeen
+	return float64(max(s.Whole.Sure, s.Pace.Seen)) / surelySeen
 }
 
 // gap is the pace. While it was not seen twice no wait is longer than the cooldown.
@@ -132,7 +155,11 @@ func (s *State) gap(cooldown float64) float64 {
 	return s.Pace.Gap()
 }
 
-// Next applies an event. If pause is above 0, the breaker opens for so many seconds.
+// Early is a pause whose end is not known: the API is tested early.
+const Early = -1
+
+// Next applies an event. If pause is above 0, the breaker opens for so many seconds, if it is [Early], until the API
+// accepts a test.
 func (s State) Next(m Meter, e Event, cooldown float64) (_ State, _ Meter, pause float64) {
 	switch e.Kind {
 	case Refused:
@@ -151,10 +178,14 @@ func (s State) Next(m Meter, e Event, cooldown float64) (_ State, _ Meter, pause
 		s.recovered(&m, e, cooldown)
 	case Own:
 		if s.Hinted {
-			s.Pace, s.Since = Pace{}, 0
+			s.Pace, s.Whole, s.Since = Pace{}, Whole{}, 0
 		}
 	case Sustained:
 		s.sustained(&m, e, cooldown)
+	case Ended:
+		if s.Whole.Quota > 0 {
+			s.Whole.ended(&m, e.Sent)
+		}
 	case Grown:
 		s.Slots.sustained()
 		m.Calm = 0
@@ -168,6 +199,9 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 		return 0
 	}
 	m.LastNo = e.Now
+	if s.Whole.refused(m, cmp.Or(e.Sent, e.Now), e.Others) {
+		return 0
+	}
 	if m.Room == 0 || e.Others < m.Room {
 		m.Room = max(1, e.Others)
 	}
@@ -183,6 +217,9 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 // pause is how long no call is of use: until the round is over if that is expected, else the gap, doubled
 // with each refused probe.
 func (s *State) pause(m *Meter, now float64, probes int, cooldown float64) float64 {
+	if known := s.Pace.Stage != Unmeasured; s.Whole.Quota > 0 || !known {
+		return s.Whole.pause(m, now)
+	}
 	wait, most := cooldown, cooldown
 	gap := s.gap(cooldown)
 	blocked := now - max(m.Anchor, m.Round) - m.Used*gap // for so long
@@ -203,7 +240,7 @@ func (s *State) pause(m *Meter, now float64, probes int, cooldown float64) float
 
 // begin begins a round.
 func (m *Meter) begin(at, used float64) {
-	m.Round, m.Anchor, m.Used = at, at, used
+	m.Round, m.Anchor, m.Used, m.Hold = at, at, used, 0
 }
 
 // recovered: the round before the probe is over.
@@ -219,6 +256,7 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 	if s.Since == 0 || e.Late { // calls are counted from now on
 		if s.Since == 0 {
 			s.Since, m.Total = e.Sent, 1
+			s.Whole = Whole{Lo: max(0, m.LastNo-start), Hi: max(0, m.LastNo-start, e.Sent-start)}
 		}
 		m.begin(e.Sent, 1)
 		return
@@ -233,7 +271,17 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 		start, calls = s.Since, m.Total-1
 		s.Since, m.Total = e.Sent, 1
 	}
-	if known && calls < max(fewCalls, partRound*s.Pace.Burst()) { // the round goes on, without what it has lost
+	if w := &s.Whole; !long && w.Quota > 0 && !w.spent(calls) && e.Sent-start < atEnd*w.Hi { // the round goes on
+		w.early()
+		m.Used++
+		return
+	}
+	if spaced := known && s.Whole.Quota == 0 && e.Dry-start > calls*gap/2; long || spaced {
+		s.Whole = Whole{}
+	} else {
+		s.Whole.recovered(start, calls, e.Dry, m.LastNo, e.Sent, e.Hinted)
+	}
+	if s.Whole.Quota == 0 && known && calls < max(fewCalls, partRound*s.Pace.Burst()) { // the round goes on, without what it has lost
 		s.Pace.exceeded()
 		m.Anchor = e.Sent - (m.Used+float64(e.Others))*s.gap(cooldown)
 		m.Used++
@@ -255,6 +303,11 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 // confirmed: one call alone was accepted, so there were too many at once. Where a pace is known, the API has just
 // calls again.
 func (s *State) confirmed(m *Meter, e Event, cooldown float64) {
+	if s.Whole.Quota > 0 {
+		s.Whole.doubted()
+		m.Used, m.Total, m.Refused, m.Confirm = m.Used+1, m.Total+1, 0, 0
+		return
+	}
 	if s.Pace.Stage != Unmeasured && m.Anchor >= m.Round {
 		m.Refused, e.Hinted = 0, s.Hinted // no probe was refused
 		s.recovered(m, e, cooldown)

@@ -17,27 +17,44 @@ func TestRounds(t *testing.T) {
 			t.Errorf("%s at %v: a pause of %v s, want %v", e.Kind, e.Now, pause, want)
 		}
 	}
-	next(Event{Kind: Recovered, Now: 1030, Sent: 1030}, 0) // the first incident teaches nothing
+	next(Event{Kind: Recovered, Now: 1030, Sent: 1030}, 0) // of the first incident is known how long the API refused
 	if g := s.Gate(30); g.Careful != careful || g.Gap != 0 || m.Used != 1 {
 		t.Errorf("after the first incident %+v, %+v", g, m)
 	}
 	m.Used, m.Refused = 10, 1
 	next(Event{Kind: Refused, Now: 1040}, 0) // one refusal is nothing
 	m.Refused = 2
-	next(Event{Kind: Refused, Now: 1041}, 30) // the second, alone, ends the round
-	m.Refused, m.LastNo = 1, 1071
-	next(Event{Kind: Probed, Now: 1071, Sent: 1071}, 30)
-	next(Event{Kind: Recovered, Now: 1101, Sent: 1101}, 0)
-	if p := s.Pace; p.Stage != Searching || math.Abs(p.Fast-4.1) > .01 || math.Abs(p.Slow-7.1) > .01 || math.Abs(p.Length-71) > .01 {
-		t.Errorf("after a round of 10 calls in 71 s: %+v", p)
+	next(Event{Kind: Refused, Now: 1041}, 9.09) // the second, alone, ends the round: a test after 20 s of it,
+	m.Refused, m.LastNo = 1, 1050
+	next(Event{Kind: Probed, Now: 1050, Sent: 1050}, 5.1)
+	m.LastNo = 1071
+	next(Event{Kind: Probed, Now: 1071, Sent: 1071}, Early) // and when that time is over as of any limit
+	next(Event{Kind: Recovered, Now: 1091, Sent: 1091, Dry: 1041}, 0)
+	want := Whole{Quota: 10, Lo: 41, Hi: 61, Took: 11, Sure: 1}
+	if s.Whole != want {
+		t.Errorf("after a round of 10 calls in 61 s: %+v, want %+v", s.Whole, want)
 	}
-	if gap := s.Gate(30).Gap; math.Abs(gap-math.Sqrt(4.1*7.1)) > .01 {
-		t.Errorf("the pace is %v s a call", gap)
+	if g := s.Gate(30); g.Quota != 10 || !g.Asks || math.Abs(g.Length-61) > .01 {
+		t.Errorf("the gate is %+v", g)
 	}
-	m.Paced = s.Gate(30).Enough
-	next(Event{Kind: Sustained, Now: 1200}, 0)
-	if p := s.Pace; math.Abs(p.Slow-math.Sqrt(4.1*7.1)) > .01 || m.Paced != 0 {
-		t.Errorf("after a round without a refusal: %+v, %+v", p, m)
+
+	m.Used = 10
+	next(Event{Kind: Refused, Now: 1100, Sent: 1100}, 0) // as predicted, so nothing opens, and no call is made until the round is over
+	if g := s.Gate(30); g.Asks || math.Abs(g.Length-50.15) > .1 {
+		t.Errorf("after a second round the gate is %+v", g)
+	}
+	next(Event{Kind: Refused, Now: 1143, Sent: 1143}, 0) // a shorter length is tried once a round
+	if w := s.Whole; w.Lo != 52 || s.Gate(30).Length != 61 {
+		t.Errorf("after a test %+v", w)
+	}
+	next(Event{Kind: Ended, Now: 1152, Sent: 1152}, 0)
+	if m.Round != 1152 || m.Used != 1 || s.Whole.Sure != surelySeen || s.Whole.Unasked != 1 {
+		t.Errorf("the next round: %+v, %+v", s.Whole, m)
+	}
+	m.Used = 4
+	next(Event{Kind: Refused, Now: 1155, Sent: 1155, Others: 2}, 0) // a sliding window has not as many yet
+	if m.Hold == 0 || s.Gate(30).Careful != careful {
+		t.Errorf("after an early refusal: %+v, %+v", m, s.Whole)
 	}
 }
 

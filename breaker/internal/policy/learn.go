@@ -8,8 +8,6 @@ import (
 	"github.com/tidegate/tidegate/breaker/internal/learner"
 )
 
-const firstHint = 90000000 // ms, 25 hours: a hint that follows another within that time begins to teach
-
 // emitted is an event of a limit that is learned; it is decided when the report has been applied.
 type emitted struct {
 	e       learner.Event
@@ -56,7 +54,7 @@ func (b *breaker) nearLearned() bool {
 func (b *breaker) guesses() bool { return b.Confirming == rampLimit+1 }
 
 func (b *breaker) beginRound(at, used int64) {
-	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.dirty = at, at, used, true
+	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.RoundHold, b.dirty = at, at, used, 0, true
 }
 
 func (b *breaker) beginLearning() {
@@ -113,7 +111,7 @@ func (b *breaker) accepted(e *Event, others int64) bool {
 			b.RoundUsed, b.RoundTotal = b.RoundUsed+1, b.RoundTotal+1
 		}
 	}
-	if b.Confirming == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
+	if b.Confirming == 0 && b.LearnedQuota == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
 		b.emit(learner.Unrefused, 0, b.Failures, 0)
 	}
 	return b.Confirming == 0
@@ -146,10 +144,8 @@ func (b *breaker) limitedWhileLearning(e *Event, others int64) {
 // openedByLimit begins to learn, or goes on, when a refusal has opened.
 func (b *breaker) openedByLimit(e *Event) {
 	b.mayTeachWrong(e)
-	if b.LearnedSince == 0 && !e.Doubt && (b.Cause != "hint" || b.BudgetLimit == 0 && b.HintedAt > 0 && b.now-float64(b.HintedAt) < firstHint) {
+	if b.LearnedSince == 0 && !e.Doubt && (b.Cause != "hint" || b.BudgetLimit == 0) {
 		b.beginLearning()
-	} else if b.Cause == "hint" {
-		b.HintedAt = b.ms()
 	}
 	b.RefusedAt = b.us
 	if b.LearnedSince > 0 {
@@ -166,22 +162,23 @@ func (b *breaker) decide() {
 	}
 	known := b.Known()
 	m := learner.Meter{
-		Round: seconds(b.RoundStarted), Anchor: seconds(b.RoundAnchor), Used: float64(b.RoundUsed), Total: float64(b.RoundTotal),
+		Round: seconds(b.RoundStarted), Anchor: seconds(b.RoundAnchor), Used: float64(b.RoundUsed), Hold: seconds(b.RoundHold), Total: float64(b.RoundTotal),
 		Paced: int(b.RoundPaced), Calm: int(b.RoundCalm), Refused: int(t.refused), LastNo: seconds(b.RefusedAt),
 		Room: int(b.Ramp), Confirm: int(b.Confirming),
 	}
 	cooldown := b.o.Cooldown / 1000
 	next, after, pause := known.Next(m, t.e, cooldown)
 	text, err := json.Marshal(next)
-	if err != nil || pause > 0 && (b.State.State == HalfOpen && b.ProbeToken != "" || b.State.State == Closed && b.Failures == 0) {
+	if err != nil || pause != 0 && (b.State.State == HalfOpen && b.ProbeToken != "" || b.State.State == Closed && b.Failures == 0) {
 		return
 	}
 	b.Learner, b.dirty = string(text), true
 	g := next.Gate(cooldown)
 	b.LearnedGap, b.LearnedLength, b.LearnedCap = micros(g.Gap), micros(g.Length), int64(g.Most)
+	b.LearnedQuota, b.LearnedAsks = int64(g.Quota), one(g.Asks)
 	b.LearnedCareful, b.LearnedEnough, b.LearnedCalm = int64(g.Careful), int64(g.Enough), int64(g.CalmEnough)
 	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.RoundTotal = micros(after.Round), micros(after.Anchor), int64(math.Round(after.Used)), int64(math.Round(after.Total))
-	b.RoundPaced, b.RoundCalm, b.RefusedAt = int64(after.Paced), int64(after.Calm), micros(after.LastNo)
+	b.RoundHold, b.RoundPaced, b.RoundCalm, b.RefusedAt = micros(after.Hold), int64(after.Paced), int64(after.Calm), micros(after.LastNo)
 	if b.State.State == Closed && t.e.Kind != learner.Recovered && after.Refused != m.Refused {
 		b.Failures = int64(after.Refused)
 	}
@@ -193,20 +190,25 @@ func (b *breaker) decide() {
 			b.Ramp, b.RampOK = 1, 0
 		}
 	}
-	if pause <= 0 {
+	if pause == 0 {
 		return
 	}
 	wait, cause := math.Ceil(pause*1000), "learned"
-	if next.Pace.Stage == learner.Unmeasured {
+	unmeasured := next.Pace.Stage == learner.Unmeasured
+	if unmeasured {
 		if cause = "threshold"; b.State.State != Closed {
 			cause = "probe"
 		}
-		if b.o.EarlyTests {
-			wait = b.untilTest()
-		} else if b.State.State != Closed {
-			b.raiseLevel()
-			wait = max(wait, b.cooldown())
-		}
+	}
+	switch early := pause == learner.Early; {
+	case b.o.EarlyTests && early:
+		wait = b.untilTest()
+	case b.o.EarlyTests || !early && !unmeasured:
+	case b.State.State != Closed:
+		b.raiseLevel()
+		wait = max(wait, b.cooldown())
+	default:
+		wait = max(wait, b.o.Cooldown)
 	}
 	b.open(cause, wait)
 }

@@ -233,7 +233,7 @@ func (r *report) limitedProbe(b *breaker) {
 	}
 	b.mayTeachWrong(r.Event)
 	b.tested(false)
-	if b.learns() && r.Hint == 0 && r.Threshold > 0 && ofALimit(b.Cause) && (b.LearnedGap > 0 || b.Probes >= 4) {
+	if b.learns() && r.Hint == 0 && r.Threshold > 0 && ofALimit(b.Cause) && (b.Learner != "" || b.Probes >= 4) {
 		r.refusedProbe(b, func() {
 			b.LastFailure = b.ms()
 			b.clearProbe()
@@ -283,7 +283,7 @@ func (r *report) acceptedProbe(b *breaker) {
 	began := float64(b.RoundStarted) / 1000
 	e := b.emit(learner.Recovered, b.inFlight-one(!b.key && r.Metered || b.key && r.KeyMetered), probes, int64(1000*sent))
 	e.Late = doubted || asked > 0 && sent-asked > max(1000*learner.Late, (asked-began)/8) || b.LearnedGap == 0 && sent-opened < learner.RefusedPart*(sent-began)
-	e.Hinted = !e.Late && hinted
+	e.Hinted, e.Dry = !e.Late && hinted, opened/1000
 }
 
 // lateRefusal is of a call that began before the last transition, or in no CLOSED breaker.

@@ -45,7 +45,7 @@ func (b *breaker) repair() {
 	}
 	for _, at := range []*int64{
 		&b.OpenUntil, &b.AskedUntil, &b.ProbeStarted, &b.ProbeUntil, &b.ProbeAfter, &b.Metered, &b.BudgetReset, &b.ForcedUntil,
-		&b.PaceFrom, &b.LearnedSince, &b.GuessSince, &b.GuessAfter, &b.HintedAt, &b.ProbeDue, &b.AloneAt, &b.EarlyUntil,
+		&b.PaceFrom, &b.LearnedSince, &b.GuessSince, &b.GuessAfter, &b.ProbeDue, &b.AloneAt, &b.EarlyUntil,
 	} {
 		if *at > 0 {
 			*at = max(1, int64(math.Ceil(float64(*at)-back)))

@@ -116,12 +116,14 @@ type Spacing struct {
 }
 
 // Learned is a limit of which the API says nothing but 429, see learn.go. Instants and lengths are µs, but those of
-// LearnedSince, GuessSince, GuessAfter, HintedAt and ProbeDue.
+// LearnedSince, GuessSince, GuessAfter and ProbeDue.
 type Learned struct {
 	LearnedSince   int64  `json:"learned_since"`
 	Learner        string `json:"learner"` // learner.State as JSON
 	LearnedGap     int64  `json:"learned_gap"`
 	LearnedLength  int64  `json:"learned_length"`
+	LearnedQuota   int64  `json:"learned_quota"`
+	LearnedAsks    int64  `json:"learned_asks"`
 	LearnedCap     int64  `json:"learned_cap"`
 	LearnedCareful int64  `json:"learned_careful"`
 	LearnedEnough  int64  `json:"learned_enough"`
@@ -129,6 +131,7 @@ type Learned struct {
 	RoundStarted   int64  `json:"round_started"`
 	RoundAnchor    int64  `json:"round_anchor"`
 	RoundUsed      int64  `json:"round_used"`
+	RoundHold      int64  `json:"round_hold"`
 	RoundTotal     int64  `json:"round_total"`
 	RoundPaced     int64  `json:"round_paced"`
 	RoundCalm      int64  `json:"round_calm"`
@@ -138,7 +141,6 @@ type Learned struct {
 	ProbeDue       int64  `json:"probe_due"`
 	GuessSince     int64  `json:"guess_since"` // that all keys meet the limit, see keys.go
 	GuessAfter     int64  `json:"guess_after"`
-	HintedAt       int64  `json:"hinted_at"` // when the first hint opened, which teaches nothing
 }
 
 // Scope is what is known of whose refusals are, see scope.go.
