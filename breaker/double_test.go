@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,8 +32,9 @@ type double struct {
 	until     float64 // of open
 	confirms  bool    // the call that is to confirm a limit is in flight
 	learns    bool
-	early     bool // openings are tested early
-	slowStart int  // calls accepted of the present step
+	flying    []float64 // when the calls in flight began that the meter has
+	early     bool      // openings are tested early
+	slowStart int       // calls accepted of the present step
 }
 
 // ask says whether a call may start beside others, and whether its outcome decides, as a probe's; else when to ask again.
@@ -49,17 +51,22 @@ func (d *double) ask(now float64, others int) (start, decides bool, wait float64
 	case !d.learns:
 		return true, false, 0
 	case m.Confirm > 0:
-		d.confirms = others == 0 && !d.confirms
+		if d.confirms = others == 0 && !d.confirms; d.confirms {
+			d.flying = append(d.flying, now)
+		}
 		return d.confirms, d.confirms, 1
 	}
 	g := d.known.Gate(d.cooldown)
-	if g.Most > 0 && others >= g.Most || g.Quota == 0 && g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
+	if g.Most > 0 && others >= g.Most || g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
 		return false, false, 1
 	}
 	if g.Quota > 0 {
-		wait = d.asTheyCome(&g, now, others) - now
+		wait = d.asTheyCome(&g, now) - now
 	} else {
 		wait = d.due(&g, now, others) - now
+	}
+	if wait <= 0 {
+		d.flying = append(d.flying, now)
 	}
 	return wait <= 0, false, max(0, wait)
 }
@@ -85,38 +92,59 @@ func (d *double) due(g *learner.Gate, now float64, others int) float64 {
 	return m.Anchor + (m.Used+float64(others))*g.Gap
 }
 
-// mostOf is how many calls of a quota may be in flight.
-func (d *double) mostOf(g *learner.Gate) float64 {
-	left := float64(g.Quota) - d.meter.Used
-	if g.Asks {
-		left = math.Abs(left) / 2
+// begun is how many calls in flight began at an instant or later.
+func (d *double) begun(at float64) (n float64) {
+	for _, sent := range d.flying {
+		if sent >= at {
+			n++
+		}
 	}
-	if g.Careful > 0 {
-		left = min(left, d.meter.Used/float64(g.Careful))
-	}
-	return max(1, math.Floor(min(d.meter.Used, left)))
+	return n
 }
 
-func (d *double) asTheyCome(g *learner.Gate, now float64, others int) float64 {
-	m := &d.meter
-	over, spent := m.Round+g.Length, m.Used+float64(others) >= float64(g.Quota)
-	if now >= over && !spent {
+func (d *double) end(sent float64) {
+	if i := slices.Index(d.flying, sent); i >= 0 {
+		d.flying = slices.Delete(d.flying, i, i+1)
+	}
+}
+
+// most is how many calls that began in the round may be in flight while a quota is known.
+func (d *double) most(g *learner.Gate, now float64) float64 {
+	left := float64(g.Quota) - d.meter.Used
+	if g.Asks {
+		if left <= 0 {
+			left = min(-left, float64(g.Quota)/8)
+		}
+		left /= 2
+	}
+	if now < d.meter.Round+g.Length/8 {
+		left = min(left, d.meter.Used)
+	}
+	return max(1, math.Floor(left))
+}
+
+func (d *double) asTheyCome(g *learner.Gate, now float64) float64 {
+	m, quota := &d.meter, float64(g.Quota)
+	over := m.Round + g.Length
+	if now >= over {
+		if m.Used >= quota {
+			if d.begun(over) <= math.Floor((now-over)/(g.Length/8)) {
+				return now
+			}
+			return now + 1
+		}
 		m.Round, m.Anchor, m.Used, m.Hold = now, now, 0, 0
 		over = now + g.Length
 	}
-	most := d.mostOf(g)
 	switch {
-	case now >= over:
-		most = 1
-	case !g.Asks && spent:
+	case !g.Asks && m.Used >= quota:
 		return over
 	case now < m.Round+m.Hold:
 		return m.Round + m.Hold
+	case d.begun(m.Round) >= d.most(g, now):
+		return now + 1
 	}
-	if float64(others) < most {
-		return now
-	}
-	return now + 1
+	return now
 }
 
 func (d *double) emit(e learner.Event) {
@@ -151,6 +179,7 @@ func (d *double) open(now, until float64) {
 
 // accepted reports a call that was sent at that instant; decides as ask said, and others are the calls in flight now.
 func (d *double) accepted(now, sent float64, decides bool, others int) {
+	d.end(sent)
 	m := &d.meter
 	count := func() {
 		if sent >= m.Round {
@@ -197,7 +226,7 @@ func (d *double) accepted(now, sent float64, decides bool, others int) {
 			m.Room = 0
 		}
 	}
-	if g.Quota == 0 && g.Careful > 0 {
+	if g.Careful > 0 {
 		if refused > 0 && others == 0 {
 			d.emit(learner.Event{Kind: learner.Unrefused, Now: now})
 		}
@@ -225,6 +254,7 @@ func (d *double) accepted(now, sent float64, decides bool, others int) {
 
 // refused reports a call that was refused.
 func (d *double) refused(now, sent float64, decides bool, others int) {
+	d.end(sent)
 	m := &d.meter
 	switch {
 	case decides && d.state == HalfOpen:
@@ -256,7 +286,8 @@ func (d *double) refused(now, sent float64, decides bool, others int) {
 }
 
 // failed reports a call that says nothing of a limit.
-func (d *double) failed(now float64, decides bool) {
+func (d *double) failed(now, sent float64, decides bool) {
+	d.end(sent)
 	switch {
 	case decides && d.state == HalfOpen:
 		d.state, d.until = Open, now+min(1, d.cooldown)
@@ -455,7 +486,7 @@ func TestLearnerIsNeverStuck(t *testing.T) {
 				calls = append(calls[:i], calls[i+1:]...)
 				switch rapid.IntRange(0, 6).Draw(rt, "outcome") {
 				case 0:
-					d.failed(now, c.decides)
+					d.failed(now, c.sent, c.decides)
 				case 1, 2, 3:
 					d.refused(now, c.sent, c.decides, len(calls))
 				default:
@@ -465,6 +496,9 @@ func TestLearnerIsNeverStuck(t *testing.T) {
 			"time": func(rt *rapid.T) { now += math.Exp(rapid.Float64Range(-5, 7).Draw(rt, "ln s")) },
 			"": func(rt *rapid.T) {
 				text, err := json.Marshal(d.known)
+				if !d.known.Valid() {
+					rt.Fatalf("not valid: %+v", d.known)
+				}
 				var read learner.State
 				if err == nil {
 					err = json.Unmarshal(text, &read)
@@ -475,7 +509,7 @@ func TestLearnerIsNeverStuck(t *testing.T) {
 			},
 		})
 		for _, c := range calls { // all are lost
-			d.failed(now, c.decides)
+			d.failed(now, c.sent, c.decides)
 		}
 		for range 300 { // the API accepts all
 			waited, allowed := 0.0, most()

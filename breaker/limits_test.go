@@ -118,7 +118,7 @@ func (r *limitRun) start(probe bool) {
 		counts := r.now-r.began >= 2*r.Window
 		switch {
 		case fails:
-			over(end, true, func(d *double) { d.failed(inSeconds(r.now), probe) })
+			over(end, true, func(d *double) { d.failed(inSeconds(r.now), inSeconds(sent), probe) })
 		case !r.limiter.Take(r.now, end):
 			if counts {
 				r.refused++
@@ -175,13 +175,13 @@ type limitGroup struct {
 var limitGroups = []limitGroup{
 	{"bursts, light work", "bursts,light", .97, 1.5},
 	{"no limit, stray 429", "stray,no limit", .97, 1.5},
-	{"penalties, bans", "penalty,ban,velocity", .66, 2.4},
-	{"another consumer", "others", .8, 6.5},
-	{"changing", "½,2x,+5,then", .88, 6.8},
+	{"penalties, bans", "penalty,ban,velocity", .66, 2.8},
+	{"another consumer", "others", .8, 7},
+	{"changing", "½,2x,+5,then", .9, 10.5},
 	{"stacked", " + ", .92, 6},
 	{"calls at once", "at once", .97, 1.2},
 	{"buckets, spacing", "bucket,GCRA,spaced,refill", .9, 2.4},
-	{"windows", "", .9, 2.2},
+	{"windows", "", .9, 3},
 }
 
 func TestLimits(t *testing.T) {

@@ -60,34 +60,50 @@ local function due(b, others)
   return b.round_anchor + (b.round_used + others) * gap
 end
 
--- of_quota are the numbers of a known quota: whether it is used up, when its round is over, and how many calls may be in
--- flight: as many as were accepted in the round, so that the first one is alone; near a quota that is not sure, half of
--- what is left or was more.
-local function of_quota(b)
-  local left = b.learned_quota - b.round_used
-  local most = math.min(b.round_used, b.learned_asks == 0 and left or math.abs(left) / 2)
-  if b.learned_careful > 0 then
-    most = math.min(most, b.round_used / b.learned_careful)
-  end
-  return left <= 0, b.round_started + b.learned_length, math.max(1, math.floor(most))
+-- begun is how many calls in flight began at an instant or later, µs: by their leases. A longer lease began no later.
+local function begun(b, at)
+  in_flight(b) -- which removes those whose lease is over
+  return redis.call('ZCOUNT', b.inflight_key, int(math.ceil(at / 1000 + number(named.lease)) - 1), '+inf')
 end
 
--- as_they_come is when the next call may start while a quota is known, µs.
-local function as_they_come(b, others)
-  local spent, over_at, most = of_quota(b)
-  if now_us >= over_at and b.round_used + others < b.learned_quota then
-    begin_round(b, now_us, 0) -- its quota was not used up
-    spent, over_at, most = of_quota(b)
+-- most is how many calls that began in the round may be in flight while a quota is known: what is left of it. Until it is known
+-- that the quota has grown, or not, half of that, and a few beyond it. In the first eighth of a round no more than were
+-- accepted: a sliding window may not have all of them yet.
+local function most(b)
+  local left = b.learned_quota - b.round_used
+  if b.learned_asks > 0 then
+    left = (left > 0 and left or math.min(-left, b.learned_quota / 8)) / 2
   end
+  if now_us < b.round_started + b.learned_length / 8 then
+    left = math.min(left, b.round_used)
+  end
+  return math.max(1, math.floor(left))
+end
+
+-- as_they_come is when the next call may start while a quota is known, µs. The first one after a round whose quota was used up
+-- begins the next round, if it is accepted.
+local function as_they_come(b)
+  local over_at = b.round_started + b.learned_length
   if now_us >= over_at then
-    most = 1
-  elseif b.learned_asks == 0 and (spent or b.round_used + others >= b.learned_quota) then
-    return over_at
+    if b.round_used >= b.learned_quota then
+      local late = math.floor((now_us - over_at) / (b.learned_length / 8)) -- the first one may take long, or hang
+      return begun(b, over_at) <= late and 0 or now_us + ASK_AGAIN * 1000
+    end
+    begin_round(b, now_us, 0)
+    over_at = now_us + b.learned_length
   end
-  if now_us < b.round_started + b.round_hold then
+  if b.learned_asks == 0 and b.round_used >= b.learned_quota then
+    return over_at
+  elseif now_us < b.round_started + b.round_hold then
     return b.round_started + b.round_hold
   end
-  return others < most and 0 or now_us + ASK_AGAIN * 1000
+  return begun(b, b.round_started) < most(b) and 0 or now_us + ASK_AGAIN * 1000
+end
+
+-- wakes says that more calls may start, and that instances should know: not at each accepted call.
+local function wakes(b, others)
+  local doubled = b.round_used == 2 ^ math.floor(math.log(math.max(1, b.round_used)) / math.log(2) + .5)
+  return others + 1 >= most(b) - 1 and (doubled or b.learned_asks > 0 and b.round_used >= b.learned_quota / 2)
 end
 
 -- learn.refusal is why no further call may start in a CLOSED breaker, and the ms after which to ask again at the
@@ -96,12 +112,12 @@ function learn.refusal(b)
   if not learn.on(b) or b.confirming > 0 then -- then the slow start lets one call through, alone
     return nil
   end
-  if b.learned_quota == 0 and b.learned_careful > 0 and in_flight(b) >= math.max(1, math.floor(b.round_used / b.learned_careful)) then
+  if b.learned_careful > 0 and in_flight(b) >= math.max(1, math.floor(b.round_used / b.learned_careful)) then
     return 'learned', 1000
   end
   local wait = 0
   if b.learned_quota > 0 then
-    wait = as_they_come(b, in_flight(b)) - now_us
+    wait = as_they_come(b) - now_us
   elseif b.learned_gap > 0 then
     wait = due(b, in_flight(b)) - now_us
   end
@@ -126,14 +142,13 @@ end
 
 -- learn.accepted counts an accepted call of a CLOSED breaker, sent at that instant, beside others.
 function learn.accepted(b, sent, others)
-  local spent, over_at, most = of_quota(b)
   learn.count(b, sent)
   if b.confirming > 0 then
     return
   elseif learn.nothing(b) then
     emit(b, 'none', others, 0)
     return
-  elseif b.learned_quota == 0 and b.learned_careful > 0 then
+  elseif b.learned_careful > 0 then
     if others + 1 >= math.max(1, math.floor((b.round_used - 1) / b.learned_careful)) and others < (capacity > 0 and capacity or 64) then
       b.dirty = true -- another call may start
     end
@@ -141,8 +156,8 @@ function learn.accepted(b, sent, others)
   end
   b.round_calm = b.round_calm + 1
   if b.learned_quota > 0 then
-    b.dirty = b.dirty or others + 1 >= most -- another call may start
-    if spent and sent >= over_at - TICK then
+    b.dirty = b.dirty or wakes(b, others)
+    if b.round_used > b.learned_quota and sent >= b.round_started + b.learned_length - TICK then
       emit(b, 'ended', others, 0, sent)
       return
     end

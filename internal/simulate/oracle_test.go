@@ -49,7 +49,7 @@ func oracleModels() []oracleModel {
 	const s, m, h, d = time.Second, time.Minute, time.Hour, 24 * time.Hour
 	return []oracleModel{
 		{name: "window:60/1h", jobs: 300, window: h, drain: 1.02, wait: 1.02, refused: 65},
-		{name: "sliding:60/1h", jobs: 300, window: h, drain: 1.02, wait: 1.02, refused: 72},
+		{name: "sliding:60/1h", jobs: 300, window: h, drain: 1.02, wait: 1.02, refused: 82},
 		{name: "window:60/1h@UTC", jobs: 300, window: h, drain: 1.02, wait: 1.02, refused: 65},
 		{name: "window:1000/1h", jobs: 3000, window: h},
 		{name: "window:1000/1d", jobs: 2000, window: d},
@@ -72,9 +72,9 @@ func oracleModels() []oracleModel {
 		{name: "fixed 100/1m, others", api: "quota:fixed 100/1m, others", jobs: 700, window: m},
 		{name: "window:100/1m@UTC, demand 80 %", api: "window:100/1m@UTC", rate: "80/1m", jobs: 20, window: m},
 		{name: "window:100/1m@UTC, demand 95 %", api: "window:100/1m@UTC", rate: "95/1m", jobs: 20, window: m},
-		{name: "window:20/10s, bursts", api: "window:20/10s", bursts: 100 * s, jobs: 480, window: 100 * s, drain: 1.05, wait: 1.15, refused: 52},
+		{name: "window:20/10s, bursts", api: "window:20/10s", bursts: 100 * s, jobs: 480, window: 100 * s, drain: 1.05, wait: 1.15, refused: 105},
 		{name: "window:60/1h,hints:retry-after", jobs: 300, window: h, drain: 1.02, wait: 1.02, refused: 40},
-		{name: "sliding:100/1m,hints:retry-after", jobs: 500, window: m, drain: 1.08, wait: 1.12, refused: 52},
+		{name: "sliding:100/1m,hints:retry-after", jobs: 500, window: m, drain: 1.08, wait: 1.12, refused: 73},
 		{name: "bucket:60/1h:10,hints:retry-after", jobs: 200, window: h},
 
 		{name: "window:250/15m", jobs: 1000, window: 15 * m, held: true},

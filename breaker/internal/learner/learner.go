@@ -125,9 +125,6 @@ func (s *State) Gate(cooldown float64) Gate {
 	if w := &s.Whole; w.Quota > 0 {
 		g.Quota, g.Asks, g.Length = int(w.Quota), w.asks(), w.length()
 		g.Gap = g.Length / w.Quota
-		if w.Slow > 0 {
-			g.Careful = careful
-		}
 		return g
 	}
 	if s.Pace.Stage == Unmeasured && s.Slots.Most == 0 {
@@ -199,7 +196,7 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 		return 0
 	}
 	m.LastNo = e.Now
-	if s.Whole.refused(m, cmp.Or(e.Sent, e.Now), e.Others) {
+	if s.Whole.refused(m, cmp.Or(e.Sent, e.Now)) {
 		return 0
 	}
 	if m.Room == 0 || e.Others < m.Room {
@@ -272,7 +269,6 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 		s.Since, m.Total = e.Sent, 1
 	}
 	if w := &s.Whole; !long && w.Quota > 0 && !w.spent(calls) && e.Sent-start < atEnd*w.Hi { // the round goes on
-		w.early()
 		m.Used++
 		return
 	}
@@ -309,7 +305,7 @@ func (s *State) confirmed(m *Meter, e Event, cooldown float64) {
 		return
 	}
 	if s.Pace.Stage != Unmeasured && m.Anchor >= m.Round {
-		m.Refused, e.Hinted = 0, s.Hinted // no probe was refused
+		m.Refused, e.Hinted, e.Dry = 0, s.Hinted, e.Sent // no probe was refused
 		s.recovered(m, e, cooldown)
 		m.Room = 1
 		return

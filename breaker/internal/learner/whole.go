@@ -6,8 +6,7 @@ const (
 	halfRefused = 2.    // a round that is longer than so many times what of it was refused was made by demand, or by a bucket
 	askRounds   = 3     // after so many rounds,
 	askCalls    = 32    // and calls, one more than the quota is tried
-	slowRounds  = 8     // after an early refusal, if the calls of a round took at most
-	slowPart    = 4     // such a part of it
+	holdPart    = 4     // the most that an early refusal holds the next calls up: such a part of a round
 	precise     = 1.02  // Hi ÷ Lo from which on the length is known
 	testTick    = .05   // s by which a shorter length is tried later than its instant,
 	testMargin  = 1.002 // and in proportion to it: clocks differ
@@ -23,12 +22,11 @@ type Whole struct {
 	Took    float64 `json:"took,omitempty"`    // s from the beginning of the last round until its quota was used up
 	Sure    int     `json:"sure,omitempty"`    // rounds in a row that agreed, up to surelySeen
 	Unasked int     `json:"unasked,omitempty"` // rounds since one call more than the quota was tried
-	Slow    int     `json:"slow,omitempty"`    // rounds for which calls begin as carefully as in the first one
 	Tried   bool    `json:"tried,omitempty"`   // a shorter length was, in this round
 }
 
 func (w *Whole) valid() bool {
-	return w.Quota >= 0 && w.Sure >= 0 && w.Sure <= surelySeen && w.Unasked >= 0 && w.Slow >= 0 && w.Took >= 0 && w.Lo >= 0 && w.Lo <= w.Hi && (w.Quota == 0 || w.Quota >= fewCalls && w.Hi > 0)
+	return w.Quota >= 0 && w.Sure >= 0 && w.Sure <= surelySeen && w.Unasked >= 0 && w.Took >= 0 && w.Lo >= 0 && w.Lo <= w.Hi && (w.Quota == 0 || w.Quota >= fewCalls && w.Hi > 0)
 }
 
 // asks says that calls go on beyond the quota until one is refused.
@@ -50,13 +48,6 @@ func (w *Whole) length() float64 {
 // spent says that the quota is used up.
 func (w *Whole) spent(used float64) bool { return used >= atEnd*w.Quota }
 
-// early: the API refused before the quota was used up. A sliding window does if calls are made faster than in the last round.
-func (w *Whole) early() {
-	if w.Took <= w.Hi/slowPart {
-		w.Slow = slowRounds
-	}
-}
-
 // agreed: another round was as predicted.
 func (w *Whole) agreed() { w.Sure = min(surelySeen, w.Sure+1) }
 
@@ -67,19 +58,19 @@ func (w *Whole) doubted() {
 	}
 }
 
-// refused takes a refusal in CLOSED beside others, and returns true if the round shows what to do.
-func (w *Whole) refused(m *Meter, at float64, others int) bool {
+// refused takes a refusal in CLOSED of a call sent at an instant, and returns true if the round shows what to do.
+func (w *Whole) refused(m *Meter, at float64) bool {
 	since := at - m.Round
 	switch {
 	case w.Quota == 0:
 		return false
+	case since < 0: // a call of the round before
+		m.Refused = max(0, m.Refused-1)
+		return true
 	case !w.spent(m.Used): // in a sliding window each call comes back when it was made in the last round
-		if m.Hold = min(w.Took*testMargin+testTick, w.Hi/slowPart); since >= m.Hold {
+		if m.Hold = min(w.Took*testMargin+testTick, w.Hi/holdPart); since >= m.Hold {
 			return false
 		}
-		w.early()
-	case others > 0:
-		return false
 	case w.asks() && since < w.length()/testMargin-testTick: // the last call of the round
 		w.Took, w.Quota, w.Unasked = since, m.Used, 0
 		w.agreed()
@@ -109,11 +100,19 @@ func (w *Whole) pause(m *Meter, now float64) float64 {
 
 // ended: the API has accepted the first call after a round whose quota was used up.
 func (w *Whole) ended(m *Meter, sent float64) {
+	if !w.spent(m.Used) || sent-m.Round < w.length()-testTick {
+		m.Used++ // another call has begun the round already
+		return
+	}
+	if calls := m.Used - 1; w.asks() && calls > w.Quota {
+		w.Quota, w.Sure, w.Unasked = calls, 1, 0 // it asked, and none was refused
+	} else {
+		w.Unasked++
+		w.agreed()
+	}
 	w.Hi = min(w.Hi, sent-m.Round)
 	w.Lo = min(w.Lo, w.Hi)
-	w.Unasked++
-	w.Tried, w.Slow = false, max(0, w.Slow-1)
-	w.agreed()
+	w.Tried = false
 	m.begin(sent, 1)
 	m.Refused = 0
 }
@@ -121,7 +120,10 @@ func (w *Whole) ended(m *Meter, sent float64) {
 // recovered takes a round that has ended with a probe: it had so many calls, then the API refused all from dry to sent.
 func (w *Whole) recovered(start, calls, dry, lastNo, sent float64, hinted bool) {
 	length := sent - start
-	if calls < fewCalls || length > halfRefused*(sent-dry) {
+	if w.Quota > 0 && w.spent(calls) {
+		dry = min(dry, start+w.Took) // nothing was tried since
+	}
+	if calls < fewCalls || length > halfRefused*(sent-dry) || length > longest {
 		*w = Whole{}
 		return
 	}
@@ -130,7 +132,7 @@ func (w *Whole) recovered(start, calls, dry, lastNo, sent float64, hinted bool) 
 		next.Lo = length // the API has said it
 	}
 	if calls < agreeing*w.Quota && w.Quota < agreeing*calls && length < agreeing*w.Hi {
-		next.Slow, next.Sure, next.Lo, next.Hi = w.Slow, w.Sure, max(next.Lo, w.Lo), min(length, w.Hi)
+		next.Sure, next.Lo, next.Hi = w.Sure, max(next.Lo, w.Lo), min(length, w.Hi)
 		next.Lo = min(next.Lo, next.Hi)
 		next.agreed()
 	}

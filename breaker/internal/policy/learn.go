@@ -111,7 +111,7 @@ func (b *breaker) accepted(e *Event, others int64) bool {
 			b.RoundUsed, b.RoundTotal = b.RoundUsed+1, b.RoundTotal+1
 		}
 	}
-	if b.Confirming == 0 && b.LearnedQuota == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
+	if b.Confirming == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
 		b.emit(learner.Unrefused, 0, b.Failures, 0)
 	}
 	return b.Confirming == 0
@@ -148,7 +148,7 @@ func (b *breaker) openedByLimit(e *Event) {
 		b.beginLearning()
 	}
 	b.RefusedAt = b.us
-	if b.LearnedSince > 0 {
+	if b.LearnedSince > 0 && b.Learner != "" {
 		b.clearPace() // what is learned spaces calls
 	}
 }
