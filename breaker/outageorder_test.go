@@ -22,7 +22,7 @@ type brownout struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	part    float64 // of calls that it refuses,
-	down    int     // after so many calls it fails all; 0: never
+	down    int     // calls after which it fails all; 0: never
 	ended   int
 	row     int // of failures that have just ended,
 	longest int // and the longest so far
@@ -54,8 +54,8 @@ func (a *brownout) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	a.row = 0
 }
 
-// fleet has one instance for each client make calls, in several goroutines at once, until the API has answered so many or
-// the breaker refuses one. It returns how many were answered.
+// fleet makes calls in several goroutines, with an instance for each client, until the API has answered this number of calls
+// or the breaker refuses one. It returns how many were answered.
 func (a *brownout) fleet(t *testing.T, clients []redis.UniversalClient, o Options, calls int) int {
 	t.Helper()
 	client := &http.Client{Timeout: time.Minute}

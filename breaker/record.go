@@ -98,9 +98,6 @@ func (r *record) pace() int64 {
 // suggestedRate is the rate to declare for an API that spaces calls, by the pace; "" if none is known.
 func (r *record) suggestedRate() string {
 	apart := r.pace()
-	if s := r.learner(); apart == 0 && s.Whole.Quota == 0 && s.Pace.Seen > 0 && s.Pace.Burst() <= 2 {
-		apart = int64(math.Ceil(1000 * s.Pace.Slow))
-	}
 	unit, name := time.Minute, "/1m"
 	if apart > 10_000 {
 		unit, name = time.Hour, "/1h"

@@ -66,8 +66,8 @@ func mayTakeNil(parameter *ast.Field) bool {
 	return true
 }
 
-// declared returns the comments of the libraries' packages, and of their exported functions and methods; nilable are
-// those that may take a nil argument.
+// declared returns the comments of the libraries' packages, and of their exported functions and methods. nilable names
+// the functions with an argument that can be nil.
 func declared(t *testing.T) (packages, functions map[string]string, nilable map[string]bool) {
 	t.Helper()
 	packages, functions, nilable = map[string]string{}, map[string]string{}, map[string]bool{}

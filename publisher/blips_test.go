@@ -128,8 +128,8 @@ func TestDeclaredLimitsHoldThroughBlips(t *testing.T) {
 	}
 }
 
-// With KEY_CONCURRENCY=1 the jobs of a key are called one at a time, though one reply of Redis in a hundred is lost; and
-// in the order of their enqueues, but for those of a fetch whose reply is lost: they are taken again some time later.
+// With KEY_CONCURRENCY=1 the jobs of a key are called one at a time, also while one reply of Redis in a hundred is lost. They
+// are called in the order of their enqueues. A job whose fetch lost its reply may come later: the worker fetches it again.
 func TestKeysKeepTheirOrderThroughLostReplies(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

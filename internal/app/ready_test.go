@@ -301,7 +301,7 @@ func acl(rules ...string) func(*testing.T, redis.UniversalClient) {
 }
 
 // A Redis whose memory is full takes no new jobs, and the worker goes on to work off
-// those that there are. Worker and API say so.
+// its jobs. Worker and API say so.
 func TestReadyWhileRedisIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithArgs("--maxmemory-policy", "noeviction"))

@@ -1,7 +1,7 @@
 // Package learner learns the limit of an API that says nothing of it but 429 (docs/adr/0059).
 //
-// Three hypotheses explain refusals: a [Pace], one call each so many seconds, [Whole], so many calls of a round that come
-// back all at once (docs/adr/0078), and [Slots], so many calls at once.
+// Three hypotheses explain refusals. A [Pace] is one call each so many seconds. [Whole] is a quota that the API gives back
+// all at once (docs/adr/0078). [Slots] are calls in flight.
 // The breaker's meter in Redis starts and counts calls by the numbers of a [Meter]; what happens once per call is one
 // of its numbers. Next decides at the few moments that teach something, its events. It is pure: no clock, no I/O.
 //
@@ -52,7 +52,7 @@ type State struct {
 	Whole Whole   `json:"whole,omitzero"` // while it holds it has precedence over Pace
 	Slots Slots   `json:"slots,omitzero"`
 	Since float64 `json:"since,omitempty"` // s: when Meter.Total began
-	// Hinted says that the API said so far when it would accept calls again: then no care is taken.
+	// Hinted says that the API said so far when it would accept calls again: then less care is taken.
 	Hinted bool `json:"hinted,omitempty"`
 }
 
@@ -152,11 +152,10 @@ func (s *State) gap(cooldown float64) float64 {
 	return s.Pace.Gap()
 }
 
-// Early is a pause whose end is not known: the API is tested early.
+// Early is the pause that Next returns if nobody knows its end: the breaker opens, and tests the API early.
 const Early = -1
 
-// Next applies an event. If pause is above 0, the breaker opens for so many seconds, if it is [Early], until the API
-// accepts a test.
+// Next applies an event. A pause above 0 opens the breaker for that time, s; 0 does not open it. See also [Early].
 func (s State) Next(m Meter, e Event, cooldown float64) (_ State, _ Meter, pause float64) {
 	switch e.Kind {
 	case Refused:
@@ -214,20 +213,17 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 // pause is how long no call is of use: until the round is over if that is expected, else the gap, doubled
 // with each refused probe.
 func (s *State) pause(m *Meter, now float64, probes int, cooldown float64) float64 {
-	if known := s.Pace.Stage != Unmeasured; s.Whole.Quota > 0 || !known {
+	if s.Whole.Quota > 0 || s.Pace.Stage == Unmeasured {
 		return s.Whole.pause(m, now)
 	}
-	wait, most := cooldown, cooldown
-	gap := s.gap(cooldown)
+	gap, most := s.gap(cooldown), cooldown
 	blocked := now - max(m.Anchor, m.Round) - m.Used*gap // for so long
-	if s.Pace.Stage != Unmeasured {
-		wait = max(min(gap*math.Exp2(float64(probes)), s.Pace.Length/pollParts), patience*blocked)
-		if rest := m.Round + s.Pace.Length - now; rest > 0 && (wait > rest || m.Used >= atEnd*s.Pace.Burst()) {
-			wait = max(gap, rest)
-		}
-		if s.Pace.Seen >= 2 {
-			most = max(most, s.Pace.Length)
-		}
+	wait := max(min(gap*math.Exp2(float64(probes)), s.Pace.Length/pollParts), patience*blocked)
+	if rest := m.Round + s.Pace.Length - now; rest > 0 && (wait > rest || m.Used >= atEnd*s.Pace.Burst()) {
+		wait = max(gap, rest)
+	}
+	if s.Pace.Seen >= 2 {
+		most = max(most, s.Pace.Length)
 	}
 	if probes >= patientFrom {
 		wait, most = max(wait, patience*blocked), max(most, patience*blocked)

@@ -3,18 +3,21 @@ package learner
 import "math"
 
 const (
-	halfRefused = 2.    // a round that is longer than so many times what of it was refused was made by demand, or by a bucket
-	askRounds   = 3     // after so many rounds,
-	askCalls    = 32    // and calls, one more than the quota is tried
-	holdPart    = 4     // the most that an early refusal holds the next calls up: such a part of a round
-	precise     = 1.02  // Hi ÷ Lo from which on the length is known
-	testTick    = .05   // s by which a shorter length is tried later than its instant,
-	testMargin  = 1.002 // and in proportion to it: clocks differ
+	halfRefused = 2.   // a round longer than this multiple of its refused part was made by demand, or by a bucket
+	askRounds   = 3    // rounds after which calls go beyond the quota again,
+	askCalls    = 32   // if they had at least this many calls
+	holdPart    = 4    // an early refusal holds the next calls up for at most a fourth of a round
+	precise     = 1.02 // Hi ÷ Lo from which on the length is known
+
+	// TestTick is how much later than its instant a test is made, s: clocks differ.
+	TestTick = .05
+	// TestMargin is how much later it is made in proportion to the wait.
+	TestMargin = 1. / 500
 )
 
-// Whole is the hypothesis that the API gives the calls of a round back at once, as a fixed window does, and a sliding one
-// after a burst. Calls are made as they come, and when the quota is used up none is until the round is over. It predicts
-// no refusal before the quota, and none once the round is over.
+// Whole is the hypothesis that the API gives all calls of a round back at once, as a fixed window does, and a sliding one
+// after a burst. The breaker makes calls as they come until the quota is used up, and then waits until the round is over.
+// The hypothesis predicts no refusal before the quota is used up, and none once the round is over.
 type Whole struct {
 	Quota   float64 `json:"quota,omitempty"`   // calls of a round; 0: not known, or it does not hold
 	Lo      float64 `json:"lo,omitempty"`      // s since a round began: the API refused then,
@@ -34,15 +37,18 @@ func (w *Whole) asks() bool {
 	return w.Sure < 2 || w.Unasked >= askRounds && float64(w.Unasked)*w.Quota >= askCalls
 }
 
+// later is an instant with the delay of tests.
+func later(at float64) float64 { return at*(1+TestMargin) + TestTick }
+
 // length is after how many seconds the first call of the next round is tried. While Lo and Hi differ, a shorter length is
 // tried once a round, the roundest between them.
 func (w *Whole) length() float64 {
-	if w.Tried || w.Sure < 2 || w.Hi <= precise*w.Lo+testTick {
+	if w.Tried || w.Sure < 2 || w.Hi <= precise*w.Lo+TestTick {
 		return w.Hi
 	}
 	quarter := (w.Hi - w.Lo) / 4
 	at, _ := Roundest(w.Lo+quarter, w.Hi-quarter)
-	return min(w.Hi, testMargin*at+testTick)
+	return min(w.Hi, later(at))
 }
 
 // spent says that the quota is used up.
@@ -68,10 +74,10 @@ func (w *Whole) refused(m *Meter, at float64) bool {
 		m.Refused = max(0, m.Refused-1)
 		return true
 	case !w.spent(m.Used): // in a sliding window each call comes back when it was made in the last round
-		if m.Hold = min(w.Took*testMargin+testTick, w.Hi/holdPart); since >= m.Hold {
+		if m.Hold = min(later(w.Took), w.Hi/holdPart); since >= m.Hold {
 			return false
 		}
-	case w.asks() && since < w.length()/testMargin-testTick: // the last call of the round
+	case w.asks() && since < w.length()/(1+TestMargin)-TestTick: // the last call of the round
 		w.Took, w.Quota, w.Unasked = since, m.Used, 0
 		w.agreed()
 	case !w.Tried && w.length() < w.Hi:
@@ -83,8 +89,8 @@ func (w *Whole) refused(m *Meter, at float64) bool {
 	return true
 }
 
-// pause is how long no call is of use: until the round is over if the quota is used up, else [Early]. Of the first rounds
-// only is known how long the API refused.
+// pause is how long the breaker opens: until the round is over if the quota is used up, else until a test within the
+// time that is left, or [Early]. After the first incident only Lo and Hi are known.
 func (w *Whole) pause(m *Meter, now float64) float64 {
 	since := now - m.Round
 	rest := w.Hi - since
@@ -93,14 +99,14 @@ func (w *Whole) pause(m *Meter, now float64) float64 {
 		return Early
 	case (w.Quota == 0 || !w.spent(m.Used)) && rest > w.Hi/8: // it may be over before
 		at, _ := Roundest(since+.45*rest, w.Hi-.2*rest)
-		rest = min(rest, testMargin*at+testTick-since)
+		rest = min(rest, later(at)-since)
 	}
 	return rest
 }
 
 // ended: the API has accepted the first call after a round whose quota was used up.
 func (w *Whole) ended(m *Meter, sent float64) {
-	if !w.spent(m.Used) || sent-m.Round < w.length()-testTick {
+	if !w.spent(m.Used) || sent-m.Round < w.length()-TestTick {
 		m.Used++ // another call has begun the round already
 		return
 	}
@@ -117,7 +123,8 @@ func (w *Whole) ended(m *Meter, sent float64) {
 	m.Refused = 0
 }
 
-// recovered takes a round that has ended with a probe: it had so many calls, then the API refused all from dry to sent.
+// recovered takes a round that a probe has ended. The API accepted its calls from start to dry, and refused all from
+// dry to sent.
 func (w *Whole) recovered(start, calls, dry, lastNo, sent float64, hinted bool) {
 	length := sent - start
 	if w.Quota > 0 && w.spent(calls) {

@@ -189,7 +189,7 @@ func (b *breaker) double() {
 	}
 }
 
-// backoff is how long to wait after so many tests, ms: 1, 2, 4 … s.
+// backoff is how long to wait for the next test, ms. tests is the number of those before: 1, 2, 4 … s.
 func backoff(tests int64) float64 { return probeBackoff * math.Exp2(float64(min(tests, 40))) }
 
 // retryProbe sets when the next probe may start after a failed one; not before earliest.

@@ -16,10 +16,8 @@ const (
 	firstSpan   = 1000 // ms
 	soonest     = .45  // of the time refused so far, after which the next test is made: half of it, and what tests are late,
 	latest      = 1.5
-	patientFrom = 12       // refused tests from which on a span may be longer than the cooldown, as a penalty may grow with each:
-	patience    = 1. / 6   // this part of the time refused so far
-	testTick    = 50       // ms by which a test is later than its instant,
-	testMargin  = 1. / 500 // and this part of the span: clocks differ
+	patientFrom = 12     // refused tests from which on a span may be longer than the cooldown, as a penalty may grow with each:
+	patience    = 1. / 6 // this part of the time refused so far
 )
 
 // untilTest is how long an opening lasts until its next test, ms. It begins, or a test of it was refused.
@@ -31,8 +29,8 @@ func (b *breaker) untilTest() float64 {
 	return UntilTest(b.now, began, float64(b.RoundStarted)/1000, b.cooldown(), b.Probes)
 }
 
-// UntilTest is how long an opening that began at an instant lasts until its next test, after so many refused ones, ms. round
-// is when the calls of the present round of the API began.
+// UntilTest is how long an opening lasts until its next test, ms. The opening began at an instant, probes of its tests were
+// refused, and round is when the present round of the API began.
 func UntilTest(now, began, round, cooldown float64, probes int64) float64 {
 	blocked := now - began
 	first := min(firstSpan, cooldown)
@@ -47,5 +45,5 @@ func UntilTest(now, began, round, cooldown float64, probes int64) float64 {
 			at, greatest = 1000*instant+origin, unit
 		}
 	}
-	return math.Ceil(max(1, min(at-now+testTick+testMargin*to, max(to, cooldown))))
+	return math.Ceil(max(1, min(at-now+1000*learner.TestTick+learner.TestMargin*to, max(to, cooldown))))
 }

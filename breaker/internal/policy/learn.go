@@ -193,17 +193,19 @@ func (b *breaker) decide() {
 	if pause == 0 {
 		return
 	}
-	wait, cause := math.Ceil(pause*1000), "learned"
+	wait, cause, early := math.Ceil(pause*1000), "learned", pause == learner.Early
 	unmeasured := next.Pace.Stage == learner.Unmeasured
 	if unmeasured {
 		if cause = "threshold"; b.State.State != Closed {
 			cause = "probe"
 		}
 	}
-	switch early := pause == learner.Early; {
-	case b.o.EarlyTests && early:
-		wait = b.untilTest()
-	case b.o.EarlyTests || !early && !unmeasured:
+	switch {
+	case b.o.EarlyTests:
+		if early {
+			wait = b.untilTest()
+		}
+	case !early && !unmeasured: // the end is known
 	case b.State.State != Closed:
 		b.raiseLevel()
 		wait = max(wait, b.cooldown())
