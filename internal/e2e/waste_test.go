@@ -90,6 +90,7 @@ func TestWasteWithRetryAfter(t *testing.T) {
 				Latency: 40 * time.Millisecond, Hints: hints,
 			})
 			f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "60000" // not what it goes by
+			f.env["CIRCUIT_BREAKER_LEARN"] = "false"       // hints alone: what they teach keeps the next windows from being overrun
 			f.publishAll(250, workers, time.Minute)
 			incidents := f.incidents()
 			if len(incidents) < 3 {
