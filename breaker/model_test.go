@@ -49,11 +49,14 @@ type play struct {
 	began   time.Time
 	forward time.Duration // by which Redis's clock has jumped ahead
 	jumped  bool
+	long    int // times that the API asked for a wait above the longest cooldown: for longHint
 
 	// What was observed of the breaker of each key, "" for the destination's.
 	open    map[string]bool
 	probing map[string]probing // the latest probe, while its breaker is HALF_OPEN
 }
+
+const longHint = time.Hour
 
 // modelCall is a call in flight.
 type modelCall struct {
@@ -179,6 +182,9 @@ func (p *play) refused(err error) time.Duration {
 	if !p.options.NoLearning {
 		most = max(most, (p.clock.now().Sub(p.began)+p.forward)/2)
 	}
+	if p.long > 1 { // what the API asks for twice is believed
+		most = max(most, longHint)
+	}
 	if open.Cause != CauseManual && open.RetryAfter > most+time.Second {
 		p.rt.Fatalf("it waits %v, more than %v: %v", open.RetryAfter, most, err)
 	}
@@ -232,13 +238,17 @@ func (p *play) forKey(rt *rapid.T) {
 func (p *play) outcome(rt *rapid.T) Outcome {
 	outcomes := []Outcome{
 		Success(), Success(), Success(), RateLimited(0), RateLimited(0), Failure(), Neutral(), Answered(503), NoAnswer(),
-		RateLimited(time.Millisecond), RateLimited(5 * second), RateLimited(time.Hour),
+		RateLimited(time.Millisecond), RateLimited(5 * second), RateLimited(longHint),
 	}
 	for _, left := range []int{0, 1, 3, 8, 50} {
 		outcomes = append(outcomes, told(left, rapid.SampledFrom([]time.Duration{second, 5 * second, 30 * second, 2 * minute}).Draw(rt, "reset"), 6))
 	}
 	scope := rapid.SampledFrom([]Scope{ScopeUnknown, ScopeUnknown, ScopeUser, ScopeGlobal}).Draw(rt, "scope")
-	return rapid.SampledFrom(outcomes).Draw(rt, "outcome").WithScope(scope).WithJob(rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(rt, "job"))
+	o := rapid.SampledFrom(outcomes).Draw(rt, "outcome")
+	if o.hint == longHint {
+		p.long++
+	}
+	return o.WithScope(scope).WithJob(rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(rt, "job"))
 }
 
 func (p *play) report(rt *rapid.T) {
@@ -332,6 +342,29 @@ func (p *play) lose(rt *rapid.T) {
 	p.clock.advance(time.Millisecond, time.Millisecond)
 }
 
+// counts has an instance with a cap count the calls in flight: then leases that are too long, as the clock went back, begin anew.
+func (p *play) counts() {
+	o := p.options
+	o.Instance, o.FleetConcurrency, o.KeyConcurrency = "counts", 1000, 1000
+	b, err := newTestBreaker(p.rdb, o, p.clock.clock())
+	if err != nil {
+		p.rt.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	if err := b.readSnapshot(p.t.Context()); err != nil {
+		p.rt.Fatal(err)
+	}
+	for _, key := range p.keys {
+		permit, err := b.Key(key).Allow(p.t.Context())
+		if err == nil {
+			err = permit.Release(p.t.Context())
+		}
+		if err != nil && !errors.Is(err, ErrOpen) {
+			p.rt.Fatal(err)
+		}
+	}
+}
+
 // goesOn loses all calls, and then accepts each: none waits for longer than it may, and none that was lost stays in flight.
 func (p *play) goesOn() {
 	for _, key := range p.keys {
@@ -340,6 +373,7 @@ func (p *play) goesOn() {
 	p.calls = nil
 	clear(p.open)
 	for range 2 {
+		p.counts()
 		p.clock.advance(p.options.ProbeTimeout+second, p.options.ProbeTimeout+second)
 		p.settle()
 	}
