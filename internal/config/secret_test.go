@@ -75,11 +75,11 @@ func TestSecretsOfTheConfiguration(t *testing.T) {
 func TestSecretsOfRedisURL(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string][]string{
-		"redis://tidegate:hunter2@h":                      {"hunter2", "tidegate:hunter2"},
-		" REDIS://:hunter%402@h:6379":                     {":hunter@2", "hunter@2"},
-		"redis-cluster://app:hunter^2|@h1:6379,h2:6379/0": {"app:hunter^2|", "hunter^2|"},
-		"redis://:abc@h":                                  {":abc"},
-		"redis://h":                                       nil,
+		"redis://tidegate:hunter2@h":                          {"hunter2", "tidegate:hunter2"},
+		" REDIS://:hunter%402@h:6379":                         {":hunter@2", "hunter@2"},
+		"redis-cluster://app:hunter%5E2%7C@h1:6379,h2:6379/0": {"app:hunter^2|", "hunter^2|"},
+		"redis://:abc@h":                                      {":abc"},
+		"redis://h":                                           nil,
 	} {
 		got := (&Config{Redis: Redis{RedisURL: Secret(raw)}}).Secrets()
 		slices.Sort(got)

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// ClientName is what CLIENT LIST shows. Default: tidegate.
 	ClientName string
-	// DialTimeout bounds the making of one connection. Default: 2 s.
+	// DialTimeout bounds the making of one connection; as the other timeouts, one in the URL goes first. Default: 2 s.
 	DialTimeout time.Duration
 	// ReadTimeout bounds the wait for an answer, where the context's deadline is
 	// not earlier. Default: 3 s.
@@ -67,33 +67,23 @@ const (
 //   - No separate pool for pipelines (PipelinePoolSize -1): it would add up to 10
 //     connections to each client, uncounted by PoolSize, for no gain in speed.
 func (t *Target) Universal(opts Options) *redis.UniversalOptions {
-	return &redis.UniversalOptions{
-		Addrs:            t.Addrs,
-		DB:               t.DB,
-		Username:         t.user,
-		Password:         t.password,
-		MasterName:       t.MasterName,
-		SentinelUsername: t.sentinelUser,
-		SentinelPassword: t.sentinelPassword,
-		IsClusterMode:    t.Kind == Cluster,
-		TLSConfig:        t.TLS,
-
-		ClientName:            cmp.Or(opts.ClientName, defaultClientName),
-		DialTimeout:           cmp.Or(opts.DialTimeout, defaultDialTimeout),
-		ReadTimeout:           cmp.Or(opts.ReadTimeout, defaultReadTimeout),
-		WriteTimeout:          cmp.Or(opts.WriteTimeout, defaultWriteTimeout),
-		PoolSize:              cmp.Or(t.PoolSize, opts.PoolSize),
-		PipelinePoolSize:      -1,
-		MaxIdleConns:          maxIdle,
-		ContextTimeoutEnabled: true,
-		MaxRetries:            -1,
-		DialerRetries:         1,
-		DisableIdentity:       true,
-		// Not sent, as identity is disabled: it lets Wait name the addresses,
-		// which a Sentinel client does not expose.
-		IdentitySuffix:           t.String(),
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+	o := t.options
+	o.ClientName = cmp.Or(opts.ClientName, defaultClientName)
+	o.DialTimeout = cmp.Or(o.DialTimeout, opts.DialTimeout, defaultDialTimeout)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, opts.ReadTimeout, defaultReadTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, opts.WriteTimeout, defaultWriteTimeout)
+	o.PoolSize = cmp.Or(o.PoolSize, opts.PoolSize)
+	o.PipelinePoolSize = -1
+	o.MaxIdleConns = maxIdle
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.DisableIdentity = true
+	// Not sent, as identity is disabled: it lets Wait name the addresses,
+	// which a Sentinel client does not expose.
+	o.IdentitySuffix = t.String()
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
 }
 
 // Open makes a client for a REDIS_URL; see [Parse] for its forms. It does not
@@ -115,11 +105,9 @@ func Open(ctx context.Context, rawURL string, opts Options) (redis.UniversalClie
 		if server, err = embedded.Start(); err != nil {
 			return nil, nil, fmt.Errorf("redisconn: open: %w", err)
 		}
-		pool := t.PoolSize
 		if t, err = Parse(server.URL()); err != nil {
 			return nil, nil, errors.Join(err, server.Close())
 		}
-		t.PoolSize = pool
 	}
 	options := t.Universal(opts)
 	dial := newDialer(options.DialTimeout, options.TLSConfig)

@@ -3,12 +3,16 @@ package redisconn
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/text"
@@ -26,37 +30,27 @@ const (
 	Embedded             // a server inside this process: embedded:
 )
 
-// Target is a parsed REDIS_URL.
+// Target is a parsed REDIS_URL. Printed, it shows no credentials.
 type Target struct {
-	// Kind decides which of the other fields matter.
+	// Kind is what the scheme says.
 	Kind Kind
-	// Addrs are host:port pairs: the server, the Sentinels or nodes of the
-	// Cluster; for Socket the path.
-	Addrs []string
-	// DB is the database number, 0 on a Cluster.
-	DB int
-	// MasterName is the name that the Sentinels know the master by.
-	MasterName string
-	// TLS is nil for an unencrypted connection.
-	TLS *tls.Config `json:"-"`
-	// PoolSize is the pool_size of the URL, 0 if it has none.
-	PoolSize int
 
-	user, password                 string
-	sentinelUser, sentinelPassword string
+	options redis.UniversalOptions // what the URL says; Universal adds the rest
+	query   url.Values
 }
 
 // String returns the addresses, for messages. It holds no credentials.
 func (t Target) String() string {
+	addrs := strings.Join(t.options.Addrs, ",")
 	switch t.Kind {
 	case Sentinel:
-		return "master " + t.MasterName + " of Sentinel " + strings.Join(t.Addrs, ",")
+		return "master " + t.options.MasterName + " of Sentinel " + addrs
 	case Cluster:
-		return "Cluster " + strings.Join(t.Addrs, ",")
+		return "Cluster " + addrs
 	case Embedded:
 		return "embedded"
 	}
-	return strings.Join(t.Addrs, ",")
+	return addrs
 }
 
 // GoString returns what String does: the fields hold credentials.
@@ -80,20 +74,29 @@ func bad(fix, problem string, args ...any) error {
 	return &URLError{Problem: fmt.Sprintf(problem, args...), Fix: fix}
 }
 
-// scheme describes one form of REDIS_URL.
-type scheme struct {
-	kind   Kind
-	tls    bool
-	port   string   // where an address names none
-	params []string // query parameters
+var schemes = map[string]Kind{
+	"redis": Single, "rediss": Single, "redis-socket": Socket, "redis-sentinel": Sentinel, "redis-cluster": Cluster,
 }
 
-var schemes = map[string]scheme{
-	"redis":          {kind: Single, port: "6379", params: []string{"db", "pool_size"}},
-	"rediss":         {kind: Single, tls: true, port: "6379", params: []string{"db", "pool_size", "ca_file", "cert_file", "key_file"}},
-	"redis-socket":   {kind: Socket, params: []string{"db", "pool_size"}},
-	"redis-sentinel": {kind: Sentinel, port: "26379", params: []string{"db", "pool_size", "master", "sentinel_username", "sentinel_password", "tls", "ca_file", "cert_file", "key_file"}},
-	"redis-cluster":  {kind: Cluster, port: "6379", params: []string{"pool_size", "tls", "ca_file", "cert_file", "key_file"}},
+// libraryParams are the query parameters that go-redis reads. It knows more, which Tidegate sets itself: with
+// max_retries, for example, go-redis would run scripts twice.
+var libraryParams = []string{
+	"db", "pool_size", "pool_timeout", "min_idle_conns", "dial_timeout", "read_timeout", "write_timeout",
+	"conn_max_idle_time", "conn_max_lifetime",
+}
+
+// ownParams returns the query parameters that go-redis does not read.
+func (k Kind) ownParams() []string {
+	files := []string{"ca_file", "cert_file", "key_file"}
+	switch k {
+	case Single:
+		return files
+	case Sentinel:
+		return append(files, "tls", "master", "sentinel_username", "sentinel_password")
+	case Cluster:
+		return append(files, "tls")
+	}
+	return nil
 }
 
 // Parse reads a REDIS_URL:
@@ -105,29 +108,19 @@ var schemes = map[string]scheme{
 //	redis-cluster://[USER:PASSWORD@]HOST[:6379],HOST…
 //	embedded:                                    a server in this process
 //
-// Query parameters: db; pool_size (connections, see [Options]); ca_file (PEM
-// file of a private CA, for TLS); cert_file and key_file (PEM files of a client's
-// certificate and its key, for servers that ask for one); tls=true (Sentinel and
-// Cluster); sentinel_username and sentinel_password, if the Sentinels ask for them.
-// User, password and path are percent-decoded. TLS is 1.2 or later.
+// Parse hands it to [redis.ParseURL], in a form that go-redis knows, once for each host. User, password and path are
+// percent-encoded. The query parameters are libraryParams, as go-redis describes them; ca_file (PEM file of a private
+// CA, for TLS); cert_file and key_file (PEM files of a client's certificate and its key, for servers that ask for one);
+// tls=true (Sentinel and Cluster); sentinel_username and sentinel_password, if the Sentinels ask for them. TLS is 1.2 or
+// later.
 //
 // The error is a [*URLError]. Parse reads these files, and nothing else.
 func Parse(rawURL string) (*Target, error) {
-	parts, err := split(rawURL)
+	t, _, err := read(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{Kind: parts.scheme.kind}
-	if t.Kind == Embedded {
-		return t, nil
-	}
-	if err := t.setCredentials(parts); err != nil {
-		return nil, err
-	}
-	if err := t.setAddrs(parts); err != nil {
-		return nil, err
-	}
-	if err := t.setParams(parts); err != nil {
+	if err := t.readFiles(); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -136,271 +129,168 @@ func Parse(rawURL string) (*Target, error) {
 // Redact returns the URL with its passwords masked, for people to read. Of a URL
 // that [Parse] would refuse it shows the scheme at most.
 func Redact(rawURL string) string {
-	const mask = secret.Mask
-	parts, err := split(rawURL)
-	if parts.scheme.params == nil && parts.scheme.kind != Embedded {
-		return mask
-	}
-	if parts.scheme.kind == Embedded {
-		return "embedded:"
-	}
-	t := &Target{Kind: parts.scheme.kind}
-	if err != nil || t.setCredentials(parts) != nil || t.setAddrs(parts) != nil {
-		return parts.name + "://" + mask
-	}
-	var b strings.Builder
-	b.WriteString(parts.name + "://")
-	if parts.userinfo != "" {
-		user, _, _ := strings.Cut(parts.userinfo, ":")
-		b.WriteString(user + ":" + mask + "@")
-	}
-	b.WriteString(parts.hosts + parts.path)
-	separator := "?"
-	for param := range strings.SplitSeq(parts.query, "&") {
-		if param == "" {
-			continue
-		}
-		name, _, _ := strings.Cut(param, "=")
-		switch {
-		case !slices.Contains(parts.scheme.params, name):
-			param = mask
-		case name == "sentinel_password":
-			param = name + "=" + mask
-		}
-		b.WriteString(separator + param)
-		separator = "&"
-	}
-	return b.String()
+	_, redacted, _ := read(rawURL)
+	return redacted
 }
 
 // Passwords returns the passwords of a URL, and user:password, as they are sent. Of a URL that
-// [Parse] would refuse for them there is none.
+// [Parse] would refuse there is none.
 func Passwords(rawURL string) []string {
-	parts, err := split(rawURL)
+	t, _, err := read(rawURL)
 	if err != nil {
 		return nil
 	}
 	var out []string
-	var t Target
-	if t.setCredentials(parts) == nil && t.password != "" {
-		out = append(out, t.password, t.user+":"+t.password)
+	if o := t.options; o.Password != "" {
+		out = append(out, o.Password, o.Username+":"+o.Password)
 	}
-	if query, err := url.ParseQuery(parts.query); err == nil && query.Get("sentinel_password") != "" {
-		out = append(out, query.Get("sentinel_password"))
+	if t.options.SentinelPassword != "" {
+		out = append(out, t.options.SentinelPassword)
 	}
 	return out
 }
 
-// urlParts is a URL taken apart. net/url does not read several hosts.
-type urlParts struct {
-	name                         string
-	scheme                       scheme
-	userinfo, hosts, path, query string
-}
-
-func split(rawURL string) (urlParts, error) {
+// read is Parse without the files. It also returns what [Redact] shows.
+func read(rawURL string) (t *Target, redacted string, err error) {
 	raw := strings.TrimSpace(rawURL)
 	if raw == "embedded:" || raw == "embedded://" {
-		return urlParts{name: "embedded", scheme: scheme{kind: Embedded}}, nil
+		return &Target{Kind: Embedded}, "embedded:", nil
 	}
-	const forms = "start it with redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster://"
-	name, rest, found := strings.Cut(raw, "://")
-	p := urlParts{name: strings.ToLower(name)}
-	p.scheme, found = schemes[p.name], found && schemes[p.name].params != nil
-	if !found {
-		return p, bad(forms, "does not start with a form of URL that Tidegate knows")
+	scheme, rest, found := strings.Cut(raw, "://")
+	scheme = strings.ToLower(scheme)
+	kind, known := schemes[scheme]
+	if !found || !known {
+		return nil, secret.Mask, bad("start it with redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster://",
+			"does not start with a form of URL that Tidegate knows")
 	}
-	const encode = "percent-encode special characters in user and password: / as %%2F, ? as %%3F, # as %%23, @ as %%40, %% as %%25"
-	authority, tail := rest, ""
+	authority, tail := rest, "" // net/url knows no list of hosts
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]
 	}
-	if strings.Contains(tail, "#") || (strings.Contains(tail, "@") && !strings.Contains(authority, "@") && p.scheme.kind != Socket) {
-		return p, bad(strings.ReplaceAll(encode, "%%", "%"), "has a character in the wrong place")
-	}
-	p.hosts = authority
-	if i := strings.LastIndex(authority, "@"); i >= 0 {
-		p.userinfo, p.hosts = authority[:i], authority[i+1:]
-	}
-	p.path, p.query, _ = strings.Cut(tail, "?")
-	return p, nil
-}
+	at := strings.LastIndex(authority, "@") + 1
+	userinfo, hosts := authority[:at], authority[at:]
+	path, query, _ := strings.Cut(tail, "?")
 
-func (t *Target) setCredentials(p urlParts) error {
-	if p.userinfo == "" {
-		return nil
+	t = &Target{Kind: kind, options: redis.UniversalOptions{IsClusterMode: kind == Cluster}}
+	if strings.ContainsAny(tail, "@#") {
+		err = errEncode
+	} else if err = t.setQuery(query, scheme == "rediss"); err == nil {
+		err = t.setServers(userinfo, hosts, path)
 	}
-	user, password, found := strings.Cut(p.userinfo, ":")
-	if !found || password == "" {
-		return bad("write "+p.name+"://:PASSWORD@… or "+p.name+"://USER:PASSWORD@…", "has no password before the @")
-	}
-	var uerr, perr error
-	t.user, uerr = url.PathUnescape(user)
-	t.password, perr = url.PathUnescape(password)
-	if uerr != nil || perr != nil {
-		return bad("write a % as %25", "has a %% in user or password that is not percent-encoding")
-	}
-	return nil
-}
-
-func (t *Target) setAddrs(p urlParts) error {
-	if t.Kind == Socket {
-		path, err := url.PathUnescape(p.path)
-		if p.hosts != "" || len(path) < 2 || err != nil {
-			return bad("write redis-socket:///run/redis/redis.sock", "does not hold the absolute path of a socket")
-		}
-		t.Addrs = []string{path}
-		return nil
-	}
-	if p.hosts == "" {
-		return bad("write "+p.name+"://HOST:"+p.scheme.port, "names no host")
-	}
-	for host := range strings.SplitSeq(p.hosts, ",") {
-		addr, ok := hostPort(host, p.scheme.port)
-		if !ok {
-			return bad("write HOST, HOST:"+p.scheme.port+" or [IPV6]:"+p.scheme.port, "has an address that is not a host and a port")
-		}
-		t.Addrs = append(t.Addrs, addr)
-	}
-	if t.Kind == Single && len(t.Addrs) > 1 {
-		return bad("use redis-sentinel:// or redis-cluster:// for several", "names several hosts")
-	}
-	return t.setDB(strings.TrimPrefix(p.path, "/"))
-}
-
-func (t *Target) setDB(text string) error {
-	if text == "" {
-		return nil
-	}
-	db, err := strconv.Atoi(text)
-	switch {
-	case err != nil || db < 0:
-		return bad("use a number, mostly 0 to 15", "has a database that is not a number")
-	case t.Kind == Cluster && db != 0:
-		return bad("take the number out", "names a database other than 0, and Redis Cluster has no other")
-	}
-	t.DB = db
-	return nil
-}
-
-// hostPort completes an address with the default port.
-func hostPort(s, port string) (string, bool) {
-	host := s
-	if h, p, err := net.SplitHostPort(s); err == nil {
-		host, port = h, p
-	} else if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
-		host = s[1 : len(s)-1]
-	} else if strings.Contains(s, ":") {
-		return "", false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if host == "" || strings.ContainsAny(host, " []%") || err != nil || n == 0 {
-		return "", false
-	}
-	return net.JoinHostPort(host, port), true
-}
-
-func (t *Target) setParams(p urlParts) error {
-	known := "known here: " + strings.Join(p.scheme.params, ", ")
-	query, err := url.ParseQuery(p.query)
 	if err != nil {
+		return nil, scheme + "://" + secret.Mask, err
+	}
+	if user, _, found := strings.Cut(userinfo, ":"); found {
+		userinfo = user + ":" + secret.Mask + "@"
+	}
+	shown := maps.Clone(t.query)
+	if shown.Has("sentinel_password") {
+		shown.Set("sentinel_password", secret.Mask)
+	}
+	redacted = scheme + "://" + userinfo + hosts + path
+	if params, err := url.QueryUnescape(shown.Encode()); err == nil && params != "" {
+		redacted += "?" + params
+	}
+	return t, redacted, nil
+}
+
+var errEncode = bad("percent-encode special characters in user and password: / as %2F, ? as %3F, # as %23, @ as %40, % as %25",
+	"has a character that a URL cannot hold there")
+
+func (t *Target) setQuery(text string, useTLS bool) (err error) {
+	if t.query, err = url.ParseQuery(text); err != nil {
 		return bad("percent-encode special characters in its values", "has query parameters that cannot be read")
 	}
-	for name, values := range query {
-		switch {
-		case !slices.Contains(p.scheme.params, name):
-			return bad(known, "has an unknown query parameter")
-		case len(values) > 1:
-			return bad("give it once", "has the query parameter %s twice", name)
+	known := append(t.Kind.ownParams(), libraryParams...)
+	for name := range t.query {
+		if !slices.Contains(known, name) {
+			return bad("known here: "+strings.Join(known, ", "), "has an unknown query parameter")
 		}
 	}
-	if err := t.setDB(query.Get("db")); err != nil {
-		return err
-	}
-	if query.Has("pool_size") {
-		n, err := strconv.Atoi(query.Get("pool_size"))
-		if err != nil || n < 1 || n > 10000 {
-			return bad("use a number from 1 to 10000", "has a pool_size out of range")
-		}
-		t.PoolSize = n
-	}
-	useTLS := p.scheme.tls
-	if query.Has("tls") {
-		if useTLS, err = strconv.ParseBool(query.Get("tls")); err != nil {
+	if t.query.Has("tls") {
+		if useTLS, err = strconv.ParseBool(t.query.Get("tls")); err != nil {
 			return bad("use tls=true or tls=false", "has a tls that is neither true nor false")
 		}
 	}
-	for _, name := range []string{"ca_file", "cert_file", "key_file"} {
-		if query.Has(name) && !useTLS {
-			return bad("add tls=true", "has a %s and no TLS", name)
-		}
-	}
 	if useTLS {
-		if t.TLS, err = tlsConfig(query.Get("ca_file")); err != nil {
-			return err
-		}
-		if err := addCertificate(t.TLS, query.Get("cert_file"), query.Get("key_file")); err != nil {
-			return err
-		}
-		if t.Kind == Single { // the others take the name from each address
-			t.TLS.ServerName, _, _ = net.SplitHostPort(t.Addrs[0])
-		}
+		t.options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	} else if t.query.Has("ca_file") || t.query.Has("cert_file") || t.query.Has("key_file") {
+		return bad("add tls=true", "names certificates and no TLS")
 	}
-	t.MasterName = query.Get("master")
-	if t.Kind == Sentinel && t.MasterName == "" {
+	t.options.MasterName = t.query.Get("master")
+	t.options.SentinelUsername, t.options.SentinelPassword = t.query.Get("sentinel_username"), t.query.Get("sentinel_password")
+	switch {
+	case t.Kind == Sentinel && t.options.MasterName == "":
 		return bad("add ?master=NAME, the name that the Sentinels know the master by", "does not name the master")
-	}
-	t.sentinelUser, t.sentinelPassword = query.Get("sentinel_username"), query.Get("sentinel_password")
-	if t.sentinelUser != "" && t.sentinelPassword == "" {
+	case t.options.SentinelUsername != "" && t.options.SentinelPassword == "":
 		return bad("add sentinel_password", "has a sentinel_username and no sentinel_password")
 	}
 	return nil
 }
 
-func tlsConfig(caFile string) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile == "" {
-		return config, nil
+// setServers lets go-redis read the URL, once for each host, in a form that it knows.
+func (t *Target) setServers(userinfo, hosts, path string) error {
+	form := "redis://"
+	if t.Kind == Socket {
+		form = "unix://"
 	}
-	pem, err := readFile(caFile)
-	if err != nil {
-		return nil, bad("check the path and its permissions", "has a ca_file that cannot be read: %v", err)
+	query := url.Values{}
+	for _, name := range libraryParams {
+		if t.query.Has(name) {
+			query[name] = t.query[name]
+		}
 	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, bad("give certificates in PEM form", "has a ca_file without a certificate: %s", caFile)
+	for host := range strings.SplitSeq(hosts, ",") {
+		if _, _, err := net.SplitHostPort(host); err != nil && t.Kind == Sentinel {
+			host += ":26379"
+		}
+		o, err := redis.ParseURL(form + userinfo + host + path + "?" + query.Encode())
+		_, noURL := errors.AsType[*url.Error](err)
+		switch {
+		case noURL:
+			return errEncode
+		case err != nil || o.DB < 0 || o.PoolSize < 0:
+			return bad("use numbers such as 0, and durations such as 5s", "has a path, database or parameter that cannot be read")
+		case host == "" && t.Kind != Socket, host != "" && t.Kind == Socket, t.Kind == Single && strings.Contains(hosts, ","):
+			return bad("write it as docs/configuration.md does", "names no host, or one too many")
+		case userinfo != "" && o.Password == "":
+			return bad("write :PASSWORD@ or USER:PASSWORD@", "has no password before the @")
+		case t.Kind == Cluster && o.DB != 0:
+			return bad("take the number out", "names a database other than 0, and Redis Cluster has no other")
+		}
+		t.options.Addrs = append(t.options.Addrs, o.Addr)
+		t.options.DB, t.options.Username, t.options.Password = o.DB, o.Username, o.Password
+		t.options.PoolSize, t.options.PoolTimeout, t.options.MinIdleConns = o.PoolSize, o.PoolTimeout, o.MinIdleConns
+		t.options.DialTimeout, t.options.ReadTimeout, t.options.WriteTimeout = o.DialTimeout, o.ReadTimeout, o.WriteTimeout
+		t.options.ConnMaxIdleTime, t.options.ConnMaxLifetime = o.ConnMaxIdleTime, o.ConnMaxLifetime
 	}
-	return config, nil
-}
-
-// addCertificate makes a client show its certificate.
-func addCertificate(config *tls.Config, certFile, keyFile string) error {
-	switch {
-	case certFile == "" && keyFile == "":
-		return nil
-	case certFile == "" || keyFile == "":
-		return bad("give cert_file and key_file", "has only one of cert_file and key_file")
+	if tls := t.options.TLSConfig; tls != nil && t.Kind == Single { // the others take the name from each address
+		tls.ServerName, _, _ = net.SplitHostPort(t.options.Addrs[0])
 	}
-	cert, err := readFile(certFile)
-	if err != nil {
-		return bad("check the path and its permissions", "has a cert_file that cannot be read: %v", err)
-	}
-	key, err := readFile(keyFile)
-	if err != nil {
-		return bad("check the path and its permissions", "has a key_file that cannot be read: %v", err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return bad("give a certificate and its key in PEM form", "has a cert_file and a key_file that do not go together: %v", err)
-	}
-	config.Certificates = []tls.Certificate{pair}
 	return nil
 }
 
-// maxPEMFile bounds what is read of a file, in bytes.
-const maxPEMFile = 4 << 20
+const maxCAFile = 4 << 20 // bytes
 
-func readFile(path string) ([]byte, error) {
-	content, _, err := text.ReadFile(path, maxPEMFile)
-	return content, err //nolint:wrapcheck // callers name the file
+// readFiles reads the certificates that the URL names.
+func (t *Target) readFiles() error {
+	if name := t.query.Get("ca_file"); name != "" {
+		pool := x509.NewCertPool()
+		pem, _, err := text.ReadFile(name, maxCAFile)
+		if err == nil && !pool.AppendCertsFromPEM(pem) {
+			err = fmt.Errorf("%s holds no certificate in PEM form", name)
+		}
+		if err != nil {
+			return bad("check the path, its permissions and its form", "has a ca_file that cannot be used: %v", err)
+		}
+		t.options.TLSConfig.RootCAs = pool
+	}
+	if t.query.Has("cert_file") || t.query.Has("key_file") {
+		pair, err := tls.LoadX509KeyPair(t.query.Get("cert_file"), t.query.Get("key_file"))
+		if err != nil {
+			return bad("give a certificate and its key as PEM files", "has a cert_file and key_file that cannot be used: %v", err)
+		}
+		t.options.TLSConfig.Certificates = []tls.Certificate{pair}
+	}
+	return nil
 }

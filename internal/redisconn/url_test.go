@@ -22,29 +22,36 @@ import (
 func TestParse(t *testing.T) {
 	t.Parallel()
 	certificates := redistest.NewCertificates(t)
+	type options = redis.UniversalOptions
 	tests := []struct {
 		url     string
-		want    Target
+		kind    Kind
+		want    options
 		text    string
 		useTLS  bool
 		tlsName string
 	}{
-		{url: "redis://127.0.0.1:6379/0", want: Target{Kind: Single, Addrs: []string{"127.0.0.1:6379"}}, text: "127.0.0.1:6379"},
-		{url: " REDIS://h ", want: Target{Kind: Single, Addrs: []string{"h:6379"}}, text: "h:6379"},
-		{url: "redis://h/", want: Target{Kind: Single, Addrs: []string{"h:6379"}}, text: "h:6379"},
-		{url: "redis://[::1]:7000/3?pool_size=5", want: Target{Kind: Single, Addrs: []string{"[::1]:7000"}, DB: 3, PoolSize: 5}, text: "[::1]:7000"},
-		{url: "redis://[::1]?db=4", want: Target{Kind: Single, Addrs: []string{"[::1]:6379"}, DB: 4}, text: "[::1]:6379"},
-		{url: "redis://:pw@h", want: Target{Kind: Single, Addrs: []string{"h:6379"}, password: "pw"}, text: "h:6379"},
-		{url: "redis://us%40er:p%2Fw%25@d:x@h:1/1", want: Target{Kind: Single, Addrs: []string{"h:1"}, DB: 1, user: "us@er", password: "p/w%@d:x"}, text: "h:1"},
-		{url: "rediss://:pw@h:6380/2?ca_file=" + certificates.CAFile, want: Target{Kind: Single, Addrs: []string{"h:6380"}, DB: 2, password: "pw"}, text: "h:6380", useTLS: true, tlsName: "h"},
-		{url: "redis-socket:///run/redis.sock?db=1", want: Target{Kind: Socket, Addrs: []string{"/run/redis.sock"}, DB: 1}, text: "/run/redis.sock"},
-		{url: "redis-socket://u:pw@/run/a%20b.sock", want: Target{Kind: Socket, Addrs: []string{"/run/a b.sock"}, user: "u", password: "pw"}, text: "/run/a b.sock"},
-		{url: "redis-sentinel://h1:1,h2/5?master=main", want: Target{Kind: Sentinel, Addrs: []string{"h1:1", "h2:26379"}, DB: 5, MasterName: "main"}, text: "master main of Sentinel h1:1,h2:26379"},
-		{url: "redis-sentinel://u:pw@h1?master=m&sentinel_username=su&sentinel_password=s%26p&tls=true", want: Target{Kind: Sentinel, Addrs: []string{"h1:26379"}, MasterName: "m", user: "u", password: "pw", sentinelUser: "su", sentinelPassword: "s&p"}, text: "master m of Sentinel h1:26379", useTLS: true},
-		{url: "redis-cluster://h1:7000,h2:7001", want: Target{Kind: Cluster, Addrs: []string{"h1:7000", "h2:7001"}}, text: "Cluster h1:7000,h2:7001"},
-		{url: "redis-cluster://:pw@h1/0?tls=1&ca_file=" + certificates.CAFile + "&pool_size=7", want: Target{Kind: Cluster, Addrs: []string{"h1:6379"}, password: "pw", PoolSize: 7}, text: "Cluster h1:6379", useTLS: true},
-		{url: "embedded:", want: Target{Kind: Embedded}, text: "embedded"},
-		{url: "embedded://", want: Target{Kind: Embedded}, text: "embedded"},
+		{url: "redis://127.0.0.1:6379/0", want: options{Addrs: []string{"127.0.0.1:6379"}}, text: "127.0.0.1:6379"},
+		{url: " REDIS://h ", want: options{Addrs: []string{"h:6379"}}, text: "h:6379"},
+		{url: "redis://h/", want: options{Addrs: []string{"h:6379"}}, text: "h:6379"},
+		{url: "redis://[::1]:7000/3?pool_size=5", want: options{Addrs: []string{"[::1]:7000"}, DB: 3, PoolSize: 5}, text: "[::1]:7000"},
+		{url: "redis://[::1]?db=4", want: options{Addrs: []string{"[::1]:6379"}, DB: 4}, text: "[::1]:6379"},
+		{url: "redis://:pw@h", want: options{Addrs: []string{"h:6379"}, Password: "pw"}, text: "h:6379"},
+		{url: "redis://us%40er:p%2Fw%25%40d:x@h:1/1", want: options{Addrs: []string{"h:1"}, DB: 1, Username: "us@er", Password: "p/w%@d:x"}, text: "h:1"},
+		{
+			url:  "redis://h?dial_timeout=4s&read_timeout=5s&write_timeout=6&pool_timeout=7s&min_idle_conns=1&conn_max_idle_time=8s&conn_max_lifetime=1h",
+			want: options{Addrs: []string{"h:6379"}, DialTimeout: 4 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 6 * time.Second, PoolTimeout: 7 * time.Second, MinIdleConns: 1, ConnMaxIdleTime: 8 * time.Second, ConnMaxLifetime: time.Hour},
+			text: "h:6379",
+		},
+		{url: "rediss://:pw@h:6380/2?ca_file=" + certificates.CAFile, want: options{Addrs: []string{"h:6380"}, DB: 2, Password: "pw"}, text: "h:6380", useTLS: true, tlsName: "h"},
+		{url: "redis-socket:///run/redis.sock?db=1", kind: Socket, want: options{Addrs: []string{"/run/redis.sock"}, DB: 1}, text: "/run/redis.sock"},
+		{url: "redis-socket://u:pw@/run/a%20b.sock", kind: Socket, want: options{Addrs: []string{"/run/a b.sock"}, Username: "u", Password: "pw"}, text: "/run/a b.sock"},
+		{url: "redis-sentinel://h1:1,h2/5?master=main", kind: Sentinel, want: options{Addrs: []string{"h1:1", "h2:26379"}, DB: 5, MasterName: "main"}, text: "master main of Sentinel h1:1,h2:26379"},
+		{url: "redis-sentinel://u:pw@[::1]?master=m&sentinel_username=su&sentinel_password=s%26p&tls=true", kind: Sentinel, want: options{Addrs: []string{"[::1]:26379"}, MasterName: "m", Username: "u", Password: "pw", SentinelUsername: "su", SentinelPassword: "s&p"}, text: "master m of Sentinel [::1]:26379", useTLS: true},
+		{url: "redis-cluster://h1:7000,h2:7001", kind: Cluster, want: options{Addrs: []string{"h1:7000", "h2:7001"}, IsClusterMode: true}, text: "Cluster h1:7000,h2:7001"},
+		{url: "redis-cluster://:pw@h1,[::1]/0?tls=1&ca_file=" + certificates.CAFile + "&pool_size=7", kind: Cluster, want: options{Addrs: []string{"h1:6379", "[::1]:6379"}, Password: "pw", PoolSize: 7, IsClusterMode: true}, text: "Cluster h1:6379,[::1]:6379", useTLS: true},
+		{url: "embedded:", kind: Embedded, text: "embedded"},
+		{url: "embedded://", kind: Embedded, text: "embedded"},
 	}
 	for _, tt := range tests {
 		got, err := Parse(tt.url)
@@ -52,19 +59,20 @@ func TestParse(t *testing.T) {
 			t.Errorf("Parse(%q): %v", tt.url, err)
 			continue
 		}
-		if diff := cmp.Diff(&tt.want, got, cmp.AllowUnexported(Target{}), cmpopts.IgnoreFields(Target{}, "TLS")); diff != "" {
-			t.Errorf("Parse(%q) (-want +got):\n%s", tt.url, diff)
+		if diff := cmp.Diff(tt.want, got.options, cmpopts.IgnoreFields(options{}, "TLSConfig")); diff != "" || got.Kind != tt.kind {
+			t.Errorf("Parse(%q): kind %d, want %d (-want +got):\n%s", tt.url, got.Kind, tt.kind, diff)
 		}
 		if got.String() != tt.text {
 			t.Errorf("Parse(%q).String() = %q, want %q", tt.url, got.String(), tt.text)
 		}
-		if (got.TLS != nil) != tt.useTLS {
-			t.Errorf("Parse(%q).TLS = %v", tt.url, got.TLS)
+		config := got.options.TLSConfig
+		if (config != nil) != tt.useTLS {
+			t.Errorf("Parse(%q): TLS %v", tt.url, config)
 			continue
 		}
-		if tt.useTLS && (got.TLS.MinVersion != tls.VersionTLS12 || got.TLS.ServerName != tt.tlsName ||
-			(got.TLS.RootCAs != nil) != strings.Contains(tt.url, "ca_file")) {
-			t.Errorf("Parse(%q): TLS from %x, name %q, own CA %t", tt.url, got.TLS.MinVersion, got.TLS.ServerName, got.TLS.RootCAs != nil)
+		if tt.useTLS && (config.MinVersion != tls.VersionTLS12 || config.ServerName != tt.tlsName ||
+			(config.RootCAs != nil) != strings.Contains(tt.url, "ca_file")) {
+			t.Errorf("Parse(%q): TLS from %x, name %q, own CA %t", tt.url, config.MinVersion, config.ServerName, config.RootCAs != nil)
 		}
 	}
 }
@@ -77,59 +85,63 @@ func TestParseErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	const (
-		form   = "does not start with a form of URL that Tidegate knows; start it with redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster://"
-		encode = "has a character in the wrong place; percent-encode special characters in user and password: / as %2F, ? as %3F, # as %23, @ as %40, % as %25"
-		addr   = "has an address that is not a host and a port; write HOST, HOST:6379 or [IPV6]:6379"
+		form    = "does not start with a form of URL that Tidegate knows; start it with redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster://"
+		encode  = "has a character that a URL cannot hold there; percent-encode special characters in user and password: / as %2F, ? as %3F, # as %23, @ as %40, % as %25"
+		hosts   = "names no host, or one too many; write it as docs/configuration.md does"
+		value   = "has a path, database or parameter that cannot be read; use numbers such as 0, and durations such as 5s"
+		none    = "has no password before the @; write :PASSWORD@ or USER:PASSWORD@"
+		unknown = "has an unknown query parameter; known here: ca_file, cert_file, key_file, db, pool_size, pool_timeout, min_idle_conns, dial_timeout, read_timeout, write_timeout, conn_max_idle_time, conn_max_lifetime"
+		noTLS   = "names certificates and no TLS; add tls=true"
+		pair    = "has a cert_file and key_file that cannot be used: "
 	)
 	tests := []struct{ url, want string }{
 		{"", form},
 		{"hunter2", form},
+		{"redis", form},
 		{"127.0.0.1:6379", form},
 		{"http://h", form},
 		{"redis:h", form},
 		{"unix:///run/redis.sock", form},
-		{"redis://", "names no host; write redis://HOST:6379"},
-		{"redis:///0", "names no host; write redis://HOST:6379"},
-		{"redis://h:hunter2", addr},
-		{"redis://h:0", addr},
-		{"redis://h:70000", addr},
-		{"redis://::1", addr},
-		{"redis://h /0", addr},
-		{"redis-cluster://h1,,h2", addr},
-		{"redis://h1,h2", "names several hosts; use redis-sentinel:// or redis-cluster:// for several"},
-		{"redis://hunter2@h", "has no password before the @; write redis://:PASSWORD@… or redis://USER:PASSWORD@…"},
-		{"redis://user:@h", "has no password before the @; write redis://:PASSWORD@… or redis://USER:PASSWORD@…"},
-		{"redis://:hunter2%@h", "has a % in user or password that is not percent-encoding; write a % as %25"},
+		{"redis://", hosts},
+		{"redis:///0", hosts},
+		{"redis-cluster://h1,,h2", hosts},
+		{"redis://h1,h2", hosts},
+		{"redis-socket://h/run/redis.sock", hosts},
+		{"redis://h:hunter2", encode},
+		{"redis://h /0", encode},
+		{"redis://hunter2@h", none},
+		{"redis://user:@h", none},
+		{"redis://:hunter2%@h", encode},
+		{"redis://:hun^ter2@h", encode},
 		{"redis://:hun/ter2@h/0", encode},
 		{"redis://:hun?ter2@h/0", encode},
 		{"redis://:hun#ter2@h/0", encode},
-		{"redis://h/hunter2", "has a database that is not a number; use a number, mostly 0 to 15"},
-		{"redis://h/-1", "has a database that is not a number; use a number, mostly 0 to 15"},
-		{"redis://h/0?db=x", "has a database that is not a number; use a number, mostly 0 to 15"},
+		{"redis://:123/ter2@h/0", encode},
+		{"redis://:hun@4/ter2@h/0", encode},
+		{"redis://h/hunter2", value},
+		{"redis://h/-1", value},
+		{"redis://h/0?db=x", value},
+		{"redis://h?pool_size=-1", value},
+		{"redis://h?read_timeout=long", value},
+		{"redis-socket://", value},
 		{"redis-cluster://h/1", "names a database other than 0, and Redis Cluster has no other; take the number out"},
-		{"redis://h?master=m", "has an unknown query parameter; known here: db, pool_size"},
-		{"redis://h?hunter2=1", "has an unknown query parameter; known here: db, pool_size"},
-		{"redis://h?db=1&db=2", "has the query parameter db twice; give it once"},
+		{"redis://h?master=m", unknown},
+		{"redis://h?hunter2=1", unknown},
+		{"redis://h?max_retries=3", unknown},
 		{"redis://h?db=%zz", "has query parameters that cannot be read; percent-encode special characters in its values"},
-		{"redis://h?pool_size=0", "has a pool_size out of range; use a number from 1 to 10000"},
-		{"redis://h?pool_size=10001", "has a pool_size out of range; use a number from 1 to 10000"},
 		{"redis-cluster://h?tls=yes", "has a tls that is neither true nor false; use tls=true or tls=false"},
-		{"redis-cluster://h?cert_file=/x&key_file=/y", "has a cert_file and no TLS; add tls=true"},
-		{"rediss://h?cert_file=" + certs.ClientCertFile, "has only one of cert_file and key_file; give cert_file and key_file"},
-		{"rediss://h?key_file=" + certs.ClientKeyFile, "has only one of cert_file and key_file; give cert_file and key_file"},
-		{"rediss://h?cert_file=/nowhere/c.pem&key_file=" + certs.ClientKeyFile, "has a cert_file that cannot be read: open /nowhere/c.pem: no such file or directory; check the path and its permissions"},
-		{"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=/nowhere/k.pem", "has a key_file that cannot be read: open /nowhere/k.pem: no such file or directory; check the path and its permissions"},
+		{"redis-cluster://h?cert_file=/x&key_file=/y", noTLS},
+		{"redis-cluster://h?ca_file=/x", noTLS},
+		{"rediss://h?cert_file=" + certs.ClientCertFile, pair + "open : no such file or directory; give a certificate and its key as PEM files"},
+		{"rediss://h?cert_file=/nowhere/c.pem&key_file=" + certs.ClientKeyFile, pair + "open /nowhere/c.pem: no such file or directory; give a certificate and its key as PEM files"},
 		{
 			"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=" + certs.ServerKeyFile,
-			"has a cert_file and a key_file that do not go together: tls: private key does not match public key; give a certificate and its key in PEM form",
+			pair + "tls: private key does not match public key; give a certificate and its key as PEM files",
 		},
-		{"redis-cluster://h?ca_file=/x", "has a ca_file and no TLS; add tls=true"},
-		{"rediss://h?ca_file=/nowhere/ca.pem", "has a ca_file that cannot be read: open /nowhere/ca.pem: no such file or directory; check the path and its permissions"},
-		{"rediss://h?ca_file=" + noCert, "has a ca_file without a certificate: " + noCert + "; give certificates in PEM form"},
+		{"rediss://h?ca_file=/nowhere/ca.pem", "has a ca_file that cannot be used: open /nowhere/ca.pem: no such file or directory; check the path, its permissions and its form"},
+		{"rediss://h?ca_file=" + noCert, "has a ca_file that cannot be used: " + noCert + " holds no certificate in PEM form; check the path, its permissions and its form"},
 		{"redis-sentinel://h1,h2/0", "does not name the master; add ?master=NAME, the name that the Sentinels know the master by"},
 		{"redis-sentinel://h?master=m&sentinel_username=u", "has a sentinel_username and no sentinel_password; add sentinel_password"},
-		{"redis-socket://h/run/redis.sock", "does not hold the absolute path of a socket; write redis-socket:///run/redis/redis.sock"},
-		{"redis-socket://", "does not hold the absolute path of a socket; write redis-socket:///run/redis/redis.sock"},
 	}
 	for _, tt := range tests {
 		target, err := Parse(tt.url)
@@ -159,17 +171,18 @@ func TestRedact(t *testing.T) {
 		"redis://hunter2@h":           "redis://[redacted]",
 		"redis://:hunter2/0":          "redis://[redacted]",
 		"redis://h/hunter2":           "redis://[redacted]",
-		"redis://h/0?hunter2":         "redis://h/0?[redacted]",
+		"redis://h/0?hunter2":         "redis://[redacted]",
 		"redis://:a@hunter2@h":        "redis://:[redacted]@h",
 		"rediss://u:hunter2@h:x/?a=b": "rediss://[redacted]",
-		"redis-sentinel://u:hunter2@h1,h2/0?sentinel_password=hunter2&master=m&pool_size=3": "redis-sentinel://u:[redacted]@h1,h2/0?sentinel_password=[redacted]&master=m&pool_size=3",
-		"redis-socket:///run/redis.sock": "redis-socket:///run/redis.sock",
-		"redis://:hunter2/@h":            "redis://[redacted]",
-		"redis://:hunter2#@h":            "redis://[redacted]",
-		"http://hunter2":                 "[redacted]",
-		"hunter2":                        "[redacted]",
-		"":                               "[redacted]",
-		"embedded://":                    "embedded:",
+		"redis-sentinel://u:hunter2@h1,h2/0?sentinel_password=hunter2&master=m&pool_size=3": "redis-sentinel://u:[redacted]@h1,h2/0?master=m&pool_size=3&sentinel_password=[redacted]",
+		"redis-sentinel://h?master=m&sentinel%5Fpassword=hunter2":                           "redis-sentinel://h?master=m&sentinel_password=[redacted]",
+		"redis-socket:///run/redis.sock":                                                    "redis-socket:///run/redis.sock",
+		"redis://:hunter2/@h":                                                               "redis://[redacted]",
+		"redis://:hunter2#@h":                                                               "redis://[redacted]",
+		"http://hunter2":                                                                    "[redacted]",
+		"hunter2":                                                                           "[redacted]",
+		"":                                                                                  "[redacted]",
+		"embedded://":                                                                       "embedded:",
 	} {
 		if got := Redact(in); got != want {
 			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
@@ -210,7 +223,7 @@ func TestUniversalOptions(t *testing.T) {
 	if diff := cmp.Diff(want, target.Universal(Options{PoolSize: 9})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	target.PoolSize = 0
+	target.options.PoolSize = 0
 	want.ClientName, want.DialTimeout, want.ReadTimeout, want.WriteTimeout, want.PoolSize = "other", 1, 2, 3, 9
 	got := target.Universal(Options{ClientName: "other", DialTimeout: 1, ReadTimeout: 2, WriteTimeout: 3, PoolSize: 9})
 	if diff := cmp.Diff(want, got); diff != "" {
