@@ -442,7 +442,8 @@ func (c *granter) acquireAll(ctx context.Context, key string, cost int, d *draws
 		if err != nil || len(permits) == n {
 			return nil, fmt.Errorf("breaker: allow %s: the reply has permits %q", c.place.name, starts)
 		}
-		if p.id = id; len(permits) > 0 {
+		p.id, p.slot = id, c.newSlot()
+		if len(permits) > 0 {
 			p.id = more[len(permits)-1]
 		}
 		p.at = r.now + in

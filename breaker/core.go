@@ -105,6 +105,7 @@ type granter struct {
 	spread        bool       // over a Redis Cluster: named limits have slots of their own
 	asking        keyMutex   // one goroutine at a time asks Redis about a name
 	waiting       *waitLines // callers of Wait
+	slotsHeld     atomic.Int64
 }
 
 // clock is the clock of a core; tests and simulations replace it.

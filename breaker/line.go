@@ -12,9 +12,11 @@ type waitLines struct {
 }
 
 type waiter struct {
-	lines *waitLines
-	key   string
-	first chan struct{} // closed when it stands first
+	lines  *waitLines
+	key    string
+	first  chan struct{} // closed when it stands first
+	call   *Breaker
+	passed chan Permit // in which a call that ends puts its slot; one for all lines of the caller
 }
 
 func (l *waitLines) empty(key string) bool {
@@ -23,9 +25,15 @@ func (l *waitLines) empty(key string) bool {
 	return len(l.of[key]) == 0
 }
 
-// join returns a waiter at the end of the line, which must call leave.
-func (l *waitLines) join(key string) *waiter {
-	w := &waiter{lines: l, key: key, first: make(chan struct{})}
+func (l *waitLines) any() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.of) > 0
+}
+
+// join returns a waiter at the end of the line for a call of b, which must call leave.
+func (l *waitLines) join(key string, b *Breaker, passed chan Permit) *waiter {
+	w := &waiter{lines: l, key: key, first: make(chan struct{}), call: b, passed: passed}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of[key] = append(l.of[key], w)
@@ -35,7 +43,35 @@ func (l *waitLines) join(key string) *waiter {
 	return w
 }
 
-// leave takes the waiter out of its line; nil stands in none.
+// pass gives the slot of a call that has ended to the first caller in the line of all keys that may have it, or else
+// to the first of another line; if the slot is of a key, to the first in its line.
+func (l *waitLines) pass(key string, next func(*Breaker) (Permit, bool)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := func(line []*waiter) bool {
+		for _, w := range line {
+			if len(w.passed) > 0 {
+				continue
+			}
+			if p, ok := next(w.call); ok {
+				w.passed <- p
+				return true
+			}
+		}
+		return false
+	}
+	if first(l.of[key]) {
+		return true
+	}
+	for other, line := range l.of {
+		if key == "" && other != "" && first(line) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave takes the waiter out of its line; nil stands in none. It may be called twice.
 func (w *waiter) leave() {
 	if w == nil {
 		return
@@ -45,6 +81,9 @@ func (w *waiter) leave() {
 	defer l.mu.Unlock()
 	line := l.of[w.key]
 	at := slices.Index(line, w)
+	if at < 0 {
+		return
+	}
 	line = slices.Delete(line, at, at+1)
 	if len(line) == 0 {
 		delete(l.of, w.key)

@@ -29,6 +29,8 @@ type Permit struct {
 	draws      *draws
 	at         int64 // when it took that, or its call may begin, Redis's clock, µs
 	handed     bool  // made from text: it is reported or released once
+	slot       *slot // nil: it stays with this permit
+	turn       int   // of the slot's calls, from 0
 }
 
 // holds is what a permit holds in Redis.
@@ -266,6 +268,9 @@ func (p Permit) joined(key, words string, until time.Time, cost int, at int64, g
 	}
 	p.holds.take(words)
 	p.generation = max(p.generation, generation)
+	if p.slot == nil && p.holds.keyKnown() {
+		p.slot = p.c.newSlot()
+	}
 	if p.holds.keyKnown() && (p.until.IsZero() || until.Before(p.until)) {
 		p.until = until
 	}
@@ -308,6 +313,12 @@ func (p Permit) Again(ctx context.Context) error {
 // Redis takes it, for a minute, or until the lease ends if that is later; until then rate-limited
 // answers and refused credentials are counted by this instance alone, and open its view.
 func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
+	return p.report(ctx, o, nil)
+}
+
+// report is Report. If the call's slot may be passed on, pass is given what makes the next permit; nil passes it to the
+// callers in line.
+func (p Permit) report(ctx context.Context, o Outcome, pass func(to func(*Breaker) (Permit, bool)) bool) (Status, error) {
 	c := p.c
 	if c == nil {
 		return Status{}, nil
@@ -316,17 +327,24 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	owner := o.owner(p.key)
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o, p.inUse()) && !p.corrects(&o) {
-		c.inFlight.remove(p.id, p.slotRef)
-		if owner == "" {
-			if parent.timeless() {
-				return *parent.status, nil // copied once: a Status is large
-			}
-			child = parent
-		}
-		return c.statusOfView(owner, child), nil
+		return p.unsent(owner, parent, child), nil
 	}
-	s, _, err := p.send(ctx, owner, o, 0)
-	return s, err
+	if p.passed() || p.passSlot(&o, pass) {
+		return p.unsent(owner, parent, child), nil
+	}
+	return p.send(ctx, owner, o)
+}
+
+// unsent is the status after a report of which Redis need not know.
+func (p Permit) unsent(owner string, parent, child *view) Status {
+	p.c.inFlight.remove(p.id, p.slotRef)
+	if owner == "" {
+		if parent.timeless() {
+			return *parent.status // copied once: a Status is large
+		}
+		child = parent
+	}
+	return p.c.statusOfView(owner, child)
 }
 
 // inUse is the permit among those in flight.
@@ -356,33 +374,27 @@ func (o *Outcome) owner(key string) string {
 
 // ReportNext is Report, and returns the permit of the next call under the same key if that gets this one's
 // slot of [Options.KeyConcurrency]. Otherwise, and if anything else limits calls, it returns the zero Permit,
-// and the next call needs one of Allow. It passes over other instances that wait for the slot, so use Report now and then.
+// and the next call needs one of Allow.
 func (p Permit) ReportNext(ctx context.Context, o Outcome) (status Status, next Permit, err error) {
-	c := p.c
-	if c == nil || p.holds != holdsKeyCounted || o.kind != success || o.ongoing {
+	if !p.holds.keyKnown() {
 		status, err = p.Report(ctx, o)
 		return status, Permit{}, err
 	}
-	o.end(p)
-	owner := o.owner(p.key)
-	own := Permit{c: c, id: newID(), key: p.key, holds: holdsKeyCounted, confined: p.confined, until: c.clock.now().Add(c.options.ProbeTimeout)}
-	status, r, err := p.send(ctx, owner, o, own.id)
-	if err != nil || !strings.HasPrefix(r.more, "next ") {
-		return status, Permit{}, err
-	}
-	own.generation, own.at = r.version, r.now
-	own.slotRef, _ = c.inFlight.add(own.id, true, "", always)
-	return status, own, nil
+	status, err = p.report(ctx, o, func(to func(*Breaker) (Permit, bool)) (ok bool) {
+		next, ok = to(&Breaker{core: p.c, key: p.key, confined: p.confined})
+		return ok
+	})
+	return status, next, err
 }
 
 // send reports to Redis. It is a separate function so that the report of a success in CLOSED
-// has a small frame. next is the id of the permit that is to get the slot; 0 is none.
-func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) (Status, reply, error) {
+// has a small frame.
+func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, error) {
 	c := p.c
 	defer c.inFlight.remove(p.id, p.slotRef) // if nothing has done that
 	if (o.kind == success || o.kind == failure) && c.down.Load() && p.holds&^holdsRates == 0 {
 		c.joinLater(p.key)
-		return c.countLocally(owner, o, false), reply{}, nil
+		return c.countLocally(owner, o, false), nil
 	}
 	if o.kind == limited && o.hint == 0 && o.hasBudget && o.budget.Remaining == 0 {
 		o.hint = o.budget.Reset // the reset is the hint
@@ -393,25 +405,25 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome, next uint64) 
 	var r reply
 	err := errAway
 	if !c.away() {
-		r, err = p.deliver(ctx, &o, 0, next)
+		r, err = p.deliver(ctx, &o, 0)
 	}
 	if err != nil {
 		p.oweReport(o)
-		return c.countLocally(owner, o, refused(err)), reply{}, unavailable("report", c.name(p.key), err)
+		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
 	if p.gives(&o) {
 		p.wakeForRate()
 	}
 	if c.view.Load().closed {
-		return r.of(owner).statusAt(r.now, c.clock.now()), r, nil
+		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
-	return c.statusOf(owner), r, nil
+	return c.statusOf(owner), nil
 }
 
 // oweReport has the report repeated that Redis has not taken.
 func (p Permit) oweReport(o Outcome) {
 	p.c.owe(p.key, p.until, func(ctx context.Context, late time.Duration) error {
-		_, err := p.deliver(ctx, &o, late, 0)
+		_, err := p.deliver(ctx, &o, late)
 		return err
 	})
 	p.c.joinLater(p.key)
@@ -419,7 +431,7 @@ func (p Permit) oweReport(o Outcome) {
 
 // deliver brings an outcome to Redis, so much later: what changes nothing but what the meter counts by one script, and
 // what the rules must decide by the queue of the name.
-func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, next uint64) (reply, error) {
+func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration) (reply, error) {
 	c := p.c
 	decided := o.kind == limited || o.kind == unauthorized || p.Probe() || o.kind == failure && c.outage(o) != noOutage || c.budgetIsLow(p.key, o)
 	if decided && !p.gives(o) {
@@ -429,7 +441,7 @@ func (p Permit) deliver(ctx context.Context, o *Outcome, late time.Duration, nex
 		c.giveApart(ctx, p.key, p.until, p.id, p.id, p.ended(o), o.ongoing)
 	}
 	c.inFlight.remove(p.id, p.slotRef) // the script is sent how many are left
-	r, err := p.doneOf(o, late, next).ask(ctx, c.deadline(ctx))
+	r, err := p.doneOf(o, late).ask(ctx, c.deadline(ctx))
 	if err != nil {
 		return r, err
 	}
@@ -462,7 +474,7 @@ func (c *member) budgetIsLow(key string, o *Outcome) bool {
 // happened is the outcome as the rules take it, so much later.
 func (p Permit) happened(o *Outcome, late time.Duration) *happened {
 	c := p.c
-	h := &happened{inUse: p.inUse(), keep: o.ongoing && p.slot(), ended: o.ended}
+	h := &happened{inUse: p.inUse(), keep: o.ongoing && p.hasSlot(), ended: o.ended}
 	h.accepted, h.keyAccepted = c.inFlight.accepted(""), c.inFlight.accepted(p.key)
 	h.Event = policy.Event{
 		Kind: policy.Kind(outcomeNames[o.kind]), Permit: token(p.id), Generation: int64(p.generation), //nolint:gosec // µs, as the scripts count it
@@ -483,7 +495,7 @@ func (p Permit) happened(o *Outcome, late time.Duration) *happened {
 }
 
 // doneOf is done.lua for an outcome, so much later.
-func (p Permit) doneOf(o *Outcome, late time.Duration, next uint64) *question {
+func (p Permit) doneOf(o *Outcome, late time.Duration) *question {
 	c := p.c
 	q := c.question(doneScript, p.key)
 	q.repeatable = true
@@ -505,26 +517,21 @@ func (p Permit) doneOf(o *Outcome, late time.Duration, next uint64) *question {
 		q.text("left", left)
 		q.number("limit", int64(limit))
 	}
-	q.flag("keep", o.ongoing && p.slot())
+	q.flag("keep", o.ongoing && p.hasSlot())
 	q.text("outage", outageNames[c.outage(o)])
 	q.flag("doubt", o.doubt)
-	if next != 0 {
-		q.permits = append(q.permitHere[:0], next)
-		q.text("next", token(next))
-		q.number("lease", millis(c.options.ProbeTimeout))
-	}
 	return q
 }
 
-// slot reports whether the call holds a slot of a configured concurrency.
-func (p Permit) slot() bool {
+// hasSlot reports whether the call holds a slot of a configured concurrency.
+func (p Permit) hasSlot() bool {
 	return p.holds&holdsSlots != 0 || p.Metered() && (p.c.options.FleetConcurrency > 0 || p.key != "" && p.c.options.KeyConcurrency > 0)
 }
 
 // End frees the slot of a call that was reported as [Outcome.Ongoing]; of another one it does nothing. An
 // error, which wraps [ErrUnavailable], says that Redis did not get that; it is repeated as a report is.
 func (p Permit) End(ctx context.Context) error {
-	if p.c == nil || !p.slot() {
+	if p.c == nil || !p.hasSlot() || p.passed() {
 		return nil
 	}
 	return p.free(ctx, false, false, "")
@@ -671,7 +678,10 @@ func (p Permit) Release(ctx context.Context) error {
 		return nil
 	}
 	first := c.inFlight.remove(p.id, p.slotRef) || p.handed
-	if p.holds == 0 {
+	switch {
+	case p.slot != nil && (p.passed() || p.passSlot(&Outcome{kind: success}, nil)):
+		return nil
+	case p.holds == 0:
 		if c.mustReport(c.view.Load(), c.keys.get(p.key), p.key, &Outcome{}) {
 			_, err := p.Report(ctx, Outcome{})
 			return err
@@ -732,10 +742,12 @@ func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
 	}
 	first, more := false, make([]uint64, 0, len(permits))
 	for _, p := range permits[:len(permits)-1] {
+		p.endSlot()
 		first = p.c.inFlight.remove(p.id, p.slotRef) || first
 		more = append(more, p.id)
 		last.cost += p.cost
 	}
+	last.endSlot()
 	last.draws = last.draws.times(len(permits))
 	first = last.c.inFlight.remove(last.id, last.slotRef) || first
 	return last.free(ctx, true, first, tokens(more))

@@ -44,6 +44,9 @@ func (v *view) free() bool {
 	return v == nil || v.known && v.state == Closed && (v.record.Ramp == 0 && !v.record.metered() && v.record.LearnedCap == 0 || v.record.Forced != "")
 }
 
+// plain reports whether nothing limits calls but what is configured. nil is the view of a key that is plainly CLOSED.
+func (v *view) plain() bool { return v == nil || v.known && !v.closed && v.record.plain() }
+
 // effective is the state at now: OPEN ends by itself.
 func (v *view) effective(now time.Time) State {
 	if v.state == Open && !v.until.IsZero() && !now.Before(v.until) {

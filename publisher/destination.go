@@ -113,7 +113,7 @@ func (d *destination) follow(before *Publisher) {
 // prepare creates the engine and the breaker. stop is called with the reason if the worker
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
-	g := &gate{reach: d.reach, unknown: d.s.unknown(), priceOf: d.priceOf}
+	g := &gate{reach: d.reach, unknown: d.s.unknown(), priceOf: d.priceOf, line: line{serves: d.s.onlySlots(), moved: make(chan struct{}, 1)}}
 	g.reserve(d.s.reserve, len(d.serves()))
 	g.ready = func(ctx context.Context, queues int) (int, error) {
 		n, _, err := store.Ready(ctx, d.rdb, d.queues()[:queues])

@@ -63,6 +63,7 @@ type gate struct {
 	last   atomic.Pointer[price] // of the job that Admit was asked about last
 	denied atomic.Int64          // when permits of the destination were last refused, unix nanoseconds
 
+	line   line
 	slots  keySlots
 	ofKeys keyPrices
 
@@ -121,6 +122,12 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 		if err := g.releaseKept(ctx); err != nil {
 			return engine.Grant{}, err
 		}
+		places, inLine := g.line.room(g.took)
+		inLine = inLine && view.State == breaker.Closed
+		if inLine && places == 0 {
+			g.wait(ctx, retryPermit, g.line.moved)
+			continue
+		}
 		n, err := command(ctx, backlog)
 		if err != nil {
 			return engine.Grant{}, err
@@ -136,6 +143,10 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			wait(ctx, pause, changed)
 			pause = min(2*pause, idleMax)
 			continue
+		}
+		if inLine {
+			g.denied.Store(time.Now().UnixNano())
+			return g.grant(g.line.join(g.b, min(n, places))), nil
 		}
 		want := g.nextPrice()
 		if !free || view.State != breaker.Closed {
@@ -250,7 +261,13 @@ func (g *gate) Admit(ctx context.Context, queue, key string, cost int, message s
 	var err error
 	given, granted := permit.(breaker.Permit)
 	have := given.Leave(g.leave(class))
+	_, inLine := permit.(*place)
 	switch {
+	case inLine && (key == "" || of.Free()):
+		return engine.Admission{Permit: permit}
+	case inLine: // its breaker is asked with a permit of Redis
+		g.line.close()
+		return engine.Admission{Verdict: engine.KeyRefused, Until: time.Now().Add(retryPermit)}
 	case granted && cost == 0 && want.draws == nil:
 		p, err = have.ForKey(ctx, key)
 	case granted && cost == 0:
@@ -336,9 +353,14 @@ func (g *gate) Unused(ctx context.Context, r engine.Grant) {
 	g.reach.ungrant(time.Now())
 	var permits []breaker.Permit
 	for _, permit := range append([]any{r.Permit}, r.More...) {
-		if p, ok := permit.(breaker.Permit); ok && !g.keep(p) {
-			permits = append(permits, p)
-			g.slots.none(p.Key())
+		switch p := permit.(type) {
+		case *place:
+			p.leave(ctx)
+		case breaker.Permit:
+			if !g.keep(p) {
+				permits = append(permits, p)
+				g.slots.none(p.Key())
+			}
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)

@@ -52,6 +52,13 @@ func (d *decider) inTime(p breaker.Permit) bool {
 // awaitStart waits for the start of a permit that a declared limit has granted ahead, at most until ctx
 // ends or the breaker opens.
 func (d *destination) awaitStart(ctx context.Context, delivery *engine.Delivery) {
+	if inLine, ok := delivery.Permit.(*place); ok {
+		delivery.Permit = nil
+		if p, err := inLine.wait(ctx); err == nil { // otherwise permit has the error
+			delivery.Permit = p
+		}
+		return
+	}
 	p, _ := delivery.Permit.(breaker.Permit)
 	if p.Start().IsZero() {
 		return
@@ -104,8 +111,11 @@ func (d *decider) again(p breaker.Permit, job *jobs.Job, started time.Time) erro
 
 // releaseUnused releases the permit of a job that has made no call.
 func (d *destination) releaseUnused(delivery *engine.Delivery) {
-	if p, ok := delivery.Permit.(breaker.Permit); ok {
+	switch p := delivery.Permit.(type) {
+	case breaker.Permit:
 		d.release(p)
+	case *place:
+		p.leave(context.WithoutCancel(d.calls))
 	}
 }
 

@@ -143,6 +143,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 			status = d.reportToken(token, permit, job, r)
 		})
 	}
+	d.gate.line.begin()
 	result := d.call(ctx, job, permit, inFlight{
 		sent: func() { sending.sent(time.Now()) }, limited: report, stuck: func() { d.recordStuck(delivery) },
 		again: func(own *jobs.Job) error { return d.again(permit, own, started) },
@@ -156,6 +157,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		},
 		caller: c,
 	})
+	d.gate.line.end(time.Since(started))
 	result = d.checkStall(result, job, started)
 	sending.ended(result)
 	event.Called, event.Took, event.Err, event.Outcome = result.called, time.Since(started), result.err, result.outcome()

@@ -23,6 +23,8 @@
 --             limits of the destination counts calls
 --   lead, within  by declared limits a call begins so many µs from now at the earliest and at the
 --             latest; 0 is at once
+--   renews    the call has a slot, and this instance so many of the destination: it asks for a new lease, for the calls
+--             after it
 --   confined  the caller leaves the destination's probe and slow start to others until its record has not changed for a lease
 --   leave     per cent of each limit that the call leaves to more urgent ones
 --   rate_only to count one more call of a permit: in the rate, and in a budget that is low
@@ -75,7 +77,13 @@ local function ask(b, token)
   end
   if forced or b.state == 'CLOSED' then
     join(b)
-    if redis.call('ZSCORE', b.inflight_key, token) then
+    local has = redis.call('ZSCORE', b.inflight_key, token)
+    if given('renews') ~= '' then
+      if not has or limits(b) or learn.on(b) or not keeps(b, number(named.renews)) then
+        return 'concurrency', ASK_AGAIN
+      end
+      return nil, 'counted', function() meter(b, token, lease) end
+    elseif has then
       return nil, 'counted', function() end
     end
     local why, wait

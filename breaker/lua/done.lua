@@ -18,12 +18,11 @@
 --               that has cost true_cost
 --   limits      named limits that it has drawn on, see limits.lua; cost is what it has really cost
 --   keep        the call goes on, and its slot stays taken until it is released
---   next, lease  token of the key's next call, which gets the slot of this one, and its lease, ms
 -- Result
 --   "applied"
 --   "decide"     see metering.lua
--- What is added to "applied" is "slot" and "key-slot" if this instance waits for a slot that is free now, "next" if the
--- next call has one, and what the rules are to decide of what was counted, see learn.lua.
+-- What is added to "applied" is "slot" and "key-slot" if this instance waits for a slot that is free now, and
+-- what the rules are to decide of what was counted, see learn.lua.
 
 local id, generation, outcome = given('permit'), number(named.generation), given('outcome')
 local left, limit = tonumber(named.left), number(named.limit)
@@ -93,7 +92,7 @@ if not all_quiet then
   return decide(parent, child, 'decide', id, learn.emitted(parent, child))
 end
 for _, b in ipairs(both) do
-  if given('keep') == '' and not (b.key and named.next) then
+  if given('keep') == '' then
     end_call(b, id)
   end
   if b.state == 'CLOSED' and b.forced == '' then
@@ -107,20 +106,4 @@ for _, b in ipairs(both) do
     end
   end
 end
--- hand_on gives the key's slot of the call to its next one, and says so. While something else limits calls,
--- the slot is free instead.
-local function hand_on(next)
-  local inflight = child.inflight_key
-  if not redis.call('ZSCORE', inflight, next) then -- else this report was resent
-    if child.state ~= 'CLOSED' or parent.state ~= 'CLOSED' or learn.on(child) or learn.on(parent) or limits(child) or limits(parent) or
-        not redis.call('ZSCORE', inflight, id) or in_flight(child) > cap(child) then
-      end_call(child, id)
-      return ''
-    end
-    redis.call('ZREM', inflight, id)
-    meter(child, next, number(named.lease))
-  end
-  return 'next '
-end
-return finish('applied', parent, child, '',
-  (child and named.next and hand_on(named.next) or '') .. woken_here(parent, child) .. ' ' .. learn.emitted(parent, child))
+return finish('applied', parent, child, '', woken_here(parent, child) .. ' ' .. learn.emitted(parent, child))

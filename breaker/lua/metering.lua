@@ -86,6 +86,18 @@ local function full(b)
   return true
 end
 
+-- keeps says that an instance may keep a slot of the so many that it holds: it has no more than its share of them, or no
+-- other one waits.
+local function keeps(b, holds)
+  local others, most = 0, cap(b)
+  for _, one in ipairs(redis.call('ZRANGEBYSCORE', b.waiting_key, int(math.ceil(now - WAITS_FOR)), '+inf', 'LIMIT', '0', '1000')) do
+    if string.match(one, '^%S+') ~= INSTANCE then
+      others = others + 1
+    end
+  end
+  return in_flight(b) <= most and (others == 0 or not b.key and holds <= math.floor(most / (others + 1)))
+end
+
 -- end_call removes a metered call, and wakes as many waiting instances as there are slots, the
 -- one first that asked first, unless what is left is reserved: the caller's by b.woken. It returns whether
 -- the call was metered.

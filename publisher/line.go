@@ -1,0 +1,128 @@
+package publisher
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/engine"
+)
+
+// line is the jobs of a worker that wait for slots of the fleet: they are fetched while the calls before them run, which
+// pass their slots on. Otherwise each slot would be empty until Redis has freed it, granted it again, and given out a
+// job. Where Redis is near, the worker fetches a job once it has a permit: others have the rest.
+type line struct {
+	serves bool         // nothing but slots of the destination is declared
+	waits  atomic.Int64 // jobs in line, and places for them
+	moved  chan struct{}
+
+	mu     sync.Mutex
+	calls  int           // of this worker, in flight
+	most   int           // since places were last given out
+	took   time.Duration // how long calls take, of late
+	closed time.Time     // until when
+}
+
+const (
+	// farAway is how long Redis takes to grant a permit, from where on jobs wait in line.
+	farAway = 5 * time.Millisecond
+	// passable is how long calls may take that pass their slots on.
+	passable = 4 * time.Second
+	// inLineFor bounds the wait; then the job goes back to its queue.
+	inLineFor = 5 * time.Second
+)
+
+// begin notes that a call begins.
+func (l *line) begin() {
+	if l.serves {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.calls++
+		l.most = max(l.most, l.calls)
+	}
+}
+
+// end notes that a call has ended.
+func (l *line) end(took time.Duration) {
+	if l.serves {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.calls--
+		l.took = max(1, (l.took+took)/2)
+	}
+}
+
+// room returns how many jobs may get in line: for each call that has a slot as many as begin while Redis is asked three
+// times. inLine reports whether jobs are fetched for it: the worker has slots.
+func (l *line) room(asking time.Duration) (places int, inLine bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waits := int(l.waits.Load())
+	if asking < farAway || l.took == 0 || l.took > passable || l.most == 0 || time.Now().Before(l.closed) {
+		return 0, waits > 0
+	}
+	enough := time.Duration(l.most) * (l.took + 3*asking - 1) / l.took
+	return max(0, int(enough)-waits), true
+}
+
+// close lets no job in line for a while.
+func (l *line) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = time.Now().Add(scarceFor)
+}
+
+// join is the grant of n places.
+func (l *line) join(b *breaker.Breaker, n int) engine.Grant {
+	l.mu.Lock()
+	l.most = l.calls
+	l.mu.Unlock()
+	l.waits.Add(int64(n))
+	places := make([]any, n)
+	for i := range places {
+		places[i] = &place{b.Line(), l}
+	}
+	return engine.Grant{Max: n, Permit: places[0], More: places[1:], Cost: 1}
+}
+
+func (l *line) move() {
+	l.waits.Add(-1)
+	select {
+	case l.moved <- struct{}{}:
+	default:
+	}
+}
+
+// place is a job's in line. Either wait or leave is called, once.
+type place struct {
+	*breaker.Place
+	line *line
+}
+
+func (p *place) wait(ctx context.Context) (breaker.Permit, error) {
+	defer p.line.move()
+	permit, err := p.Wait(ctx, inLineFor)
+	return permit, err //nolint:wrapcheck // it is asked again
+}
+
+func (p *place) leave(ctx context.Context) {
+	defer p.line.move()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	p.Leave(ctx)
+}
+
+// onlySlots reports whether nothing is declared but how many calls may be in flight, of all keys.
+func (s settings) onlySlots() bool {
+	o := s.breaker
+	capped := o.FleetConcurrency > 0
+	for _, l := range s.limits {
+		capped = capped || l.Concurrency > 0
+		if len(l.Rate) > 0 {
+			return false
+		}
+	}
+	return capped && !s.vary() && len(o.Rate)+len(o.KeyRate)+o.KeyConcurrency+len(s.reserve) == 0
+}
