@@ -27,7 +27,7 @@ type line struct {
 
 const (
 	// farAway is how long Redis takes to grant a permit, from where on jobs wait in line.
-	farAway = 5 * time.Millisecond
+	farAway = 20 * time.Millisecond
 	// passable is how long calls may take that pass their slots on.
 	passable = 4 * time.Second
 	// inLineFor bounds the wait; then the job goes back to its queue.
