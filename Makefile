@@ -46,8 +46,8 @@ test: redis cc curl chromium interpreters fmt-check ## Run all checks and all te
 count: ## Count the lines of product and tests, and the words of the documents; ARGS=-v: of each package
 	@scripts/count.sh $(ARGS)
 
-# Tests of the breaker that play one goroutine's calls in virtual time, hours of them.
-SIMULATION := ^Test(Limits|LearnedLimits|LimitsOfKeysNeverOpenTheDestination|SpacedCalls|PacedCallsGoOnBesideFailures|PaceEndsWithTheLimit|BucketsWhoseResetIsTheNextToken|EarlyTests|RulesInRedis|Model)$$
+# Tests of the breaker that make so many calls, most of them in virtual time, that the race detector makes minutes of them.
+MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|LimitsOfKeysNeverOpenTheDestination|SpacedCalls|PacedCallsGoOnBesideFailures|PaceEndsWithTheLimit|BucketsWhoseResetIsTheNextToken|EarlyTests|RulesInRedis|Model)$$
 
 # Packages whose goroutines meet in memory. The others compute in one goroutine or wait for Redis: there the
 # race detector finds nothing and takes most of the time.
@@ -61,7 +61,7 @@ test-race: redis cc curl chromium interpreters ## Run the tests only, with the r
 	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; failed=; \
 	run() { group=$$1 race=$$2; shift 2; [ $$# -eq 0 ] || $(GO) test $$race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 40m $(ARGS) "$$@" || failed="$$failed, $$group"; }; \
 	pick() { grep -E "$$@" <<<"$$all" || true; }; \
-	[ "$(PKGS)" != ./... ] || { skip='$(SIMULATION)'; run 'simulated limits' '' -run "$$skip" ./breaker; }; \
+	[ "$(PKGS)" != ./... ] || { skip='$(MANY_CALLS)'; run 'tests of many calls' '' -run "$$skip" ./breaker; }; \
 	run 'packages with the race detector' -race -skip "$${skip-^$$}" $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
 	run 'packages without it' '' $$(pick -v '$(RACE)|/internal/(e2e|browsertest)$$'); \
 	run 'e2e' '' $$(pick '/internal/e2e$$'); \
