@@ -308,7 +308,7 @@ func (s *sim) ended(ctx context.Context, p breaker.Permit, j *job, began time.Ti
 	}
 	o := breaker.Answered(r.status).WithJob(j.id)
 	if r.status == http.StatusTooManyRequests {
-		if o = breaker.RateLimited(r.hint); j.refusals > 0 && s.accepted > j.accepted {
+		if o = breaker.RateLimited(r.hint).WithJob(j.id); j.refusals > 0 && s.accepted > j.accepted {
 			o = o.WithDoubt()
 		}
 	}

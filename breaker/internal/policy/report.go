@@ -97,6 +97,9 @@ func (r *report) end(b *breaker, metered bool, others int64) {
 	if r.Kind == Succeeded && b.doubts() && !r.Known {
 		if counts = false; b.ProbeToken == r.Permit {
 			b.ofTheJob()
+		} else {
+			b.RampOK++
+			b.dirty = true
 		}
 	}
 	if r.Kind == Succeeded && current && b.learns() && (metered || !r.Known) {
@@ -161,7 +164,7 @@ func (r *report) inClosed(b *breaker, kind Kind, others int64) bool {
 		if b.o.Learn && b.State.State == Open {
 			b.openedByLimit(r.Event)
 		}
-	case kind == Succeeded && b.Failures > 0:
+	case kind == Succeeded && b.Failures > 0 && !b.doubts():
 		if r.Known {
 			return false
 		}

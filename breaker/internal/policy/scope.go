@@ -1,16 +1,24 @@
 package policy
 
-import "math"
+import (
+	"math"
+
+	"github.com/tidegate/tidegate/breaker/internal/learner"
+)
 
 // A refusal may be the job's own: an API that refuses one job and accepts the others is not at its limit. An opening is
 // therefore tested early, by another job: package publisher never gives a test to a job that was refused last. If the
 // first test is accepted, the refusal was its job's own. For an hour from then on a refusal in CLOSED does not open:
 // the next call, alone, is the test. Accepted, all calls may start again; refused, and another one refused, the limit is
 // everyone's. While a limit is known to be used up nothing is tested.
+//
+// A limit whose calls come back within a second, as of a fast bucket or of calls at once, accepts each test. It refuses
+// the calls beside the test: at least as many as it accepts, and also of jobs that were never refused before.
 const (
 	inDoubt    = 2*rampLimit + 2 // Confirming, plus the Ramp before, while a test is asked for
 	alertFor   = 3600000         // ms: for so long after a refusal that was a job's own, refusals of other jobs are doubted
 	mostDoubts = 2               // refused tests, in CLOSED or of an opening, that show a limit of everyone's
+	mostBeside = 4               // such calls, of tests in a row, that show one
 	oftenReal  = 8               // after a limit of everyone's, every eighth opening with a hint is tested early
 )
 
@@ -36,12 +44,15 @@ func (b *breaker) doubt(e *Event) bool {
 		}
 		b.ProbeToken = ""
 	case b.doubts():
+		b.Beside += one(!e.Doubt)
 	case e.Job == "" || !b.alert() || b.Confirming > 0 || b.usedUp():
+		return false
+	case e.Hint == 0 && b.Ramp == 0 && !b.learns() && b.Failures+1 < e.Threshold: // it would not open either
 		return false
 	default:
 		ramp := b.Ramp
 		b.askAgain(inDoubt + ramp)
-		b.Doubted = 0
+		b.Doubted, b.Beside, b.Failures = 0, 0, b.Failures+1
 	}
 	b.LastFailure, b.dirty = b.ms(), true
 	return true
@@ -53,12 +64,27 @@ func (b *breaker) endDoubt() {
 	b.Confirming, b.Doubted, b.ProbeToken, b.dirty = 0, 0, "", true
 }
 
-// ofTheJob notes that the API has accepted the test of another job: the refused jobs are refused alone.
+// ofTheJob notes that the API has accepted the test of another job: the refused jobs are refused alone, or by chance.
 func (b *breaker) ofTheJob() {
+	accepted := b.RampOK
+	atLimit := b.doubts() && b.Beside > 0 && b.Beside >= accepted
 	if b.doubts() {
 		b.endDoubt()
 	}
-	b.AloneAt, b.Real, b.Failures, b.dirty = b.ms(), 0, 0, true
+	if b.AloneAt, b.Failures, b.dirty = b.ms(), 0, true; !atLimit {
+		b.Real = 0
+		return
+	}
+	if b.Real += b.Beside; b.Real < mostBeside {
+		return
+	}
+	b.AloneAt, b.RefusedAt = 0, b.us
+	b.beginLearning()
+	kind := learner.Recovered
+	if accepted >= b.Beside {
+		kind, b.Confirming = learner.Confirmed, accepted
+	}
+	b.emit(kind, 0, 0, b.us)
 }
 
 // testEarly notes that the next test of an opening because of a job's refusal shows whose the refusal was. An opening with

@@ -148,7 +148,8 @@ type Scope struct {
 	AloneAt    int64 `json:"alone_at"`    // when one was last shown to be its job's own
 	EarlyUntil int64 `json:"early_until"` // when OPEN would have ended without its early tests
 	Doubted    int64 `json:"doubted"`     // tests in a row that were refused while one call at a time may start
-	Real       int64 `json:"real"`        // early tests in a row that were refused: the limit was everyone's
+	Beside     int64 `json:"beside"`      // calls beside the test that were refused, of jobs that were not before; RampOK were accepted
+	Real       int64 `json:"real"`        // early tests in a row that were refused, or calls beside tests: the limit was everyone's
 }
 
 // Plain says that any call may start: instances need not know of the breaker.
