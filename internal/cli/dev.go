@@ -31,7 +31,7 @@ import (
 type devCmd struct {
 	Fake string `placeholder:"20/10s" help:"Serve a fake API that accepts so many calls in a window, as destination demo."`
 	File string `placeholder:"FILE" help:"Destinations file, as DESTINATIONS_FILE; changes are taken up at once."`
-	Data string `default:".tidegate" placeholder:"DIR" help:"Folder of the embedded Redis, which is used without REDIS_URL. Default: ${default}."`
+	Data string `default:".tidegate" placeholder:"DIR" help:"Folder of the Redis that runs without REDIS_URL. Default: ${default}."`
 }
 
 // fakeDestination is the name of the destination that --fake adds.
@@ -51,8 +51,8 @@ type dev struct {
 	cmd      *devCmd
 	environ  []string
 	cfg      *config.Config
-	embedded bool   // Redis is
-	folder   string // of the embedded Redis; "" without
+	embedded bool   // Redis is in this process
+	folder   string // of the Redis that runs without REDIS_URL; "" without
 	fake     *fakeapi.API
 	fakeURL  string // "" without --fake
 	burst    int    // more jobs than the fake API accepts at once
@@ -124,15 +124,14 @@ func (d *dev) prepare(ctx context.Context, p *Process) error {
 	if err := access.CheckAddress(d.cfg.API.ListenAddr, d.cfg.API.TokensFile != ""); err != nil {
 		return config.Errors{&config.Error{Variable: "LISTEN_ADDR", Problem: err.Error()}}
 	}
-	// The shell may have exported the URL of the embedded Redis for other commands.
-	own := d.cfg.RedisURL.Reveal() == embedded.URLIn(d.cmd.Data)
+	own := d.cfg.RedisURL.Reveal() == embedded.URLIn(d.cmd.Data) // exported for other commands
 	if own || !d.cfg.IsSet("REDIS_URL") || isEmbedded(d.cfg) {
-		server, err := embedded.StartIn(ctx, d.cmd.Data, slog.New(&warnHandler{p: p}))
+		server, err := embedded.StartIn(ctx, d.cmd.Data)
 		if err != nil {
 			return err
 		}
 		d.closers = append(d.closers, server.Close)
-		d.embedded, d.folder = true, d.cmd.Data
+		d.embedded, d.folder = !server.Kept, d.cmd.Data
 		d.set("REDIS_URL", server.URL())
 		if err := d.load(); err != nil {
 			return err
@@ -215,10 +214,11 @@ func (d *dev) greeting() string {
 		fmt.Fprintf(&b, "%s is a fake API that accepts %s; what it counts is at %s/_stats\n", fakeDestination, d.cmd.Fake, d.fakeURL)
 	}
 	if d.folder != "" {
-		fmt.Fprintf(&b, `Redis is embedded and keeps its data in %s: for development only. A process that is
-killed loses its last seconds. Other commands reach it, while this one runs, after:
-  export REDIS_URL=$(cat '%s')
-`, d.folder, filepath.Join(d.folder, "redis-url"))
+		where := "is redis-server, which keeps its data in " + d.folder + ", for development only."
+		if d.embedded {
+			where = "is in this process, and its jobs end with it: redis-server is not on PATH."
+		}
+		fmt.Fprintf(&b, "Redis %s\nOther commands reach it, while this one runs, after:\n  export REDIS_URL=$(cat '%s')\n", where, filepath.Join(d.folder, "redis-url"))
 	}
 	job, authorization := `{"destination":"`+first.Name+`",`, ""
 	if strings.Contains(first.URL, keyurl.Place) {

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,8 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// "tidegate dev" publishes at once, ends in order at Ctrl-C, and keeps its jobs over that and, once they
-// are saved, over a kill.
+// "tidegate dev" publishes at once, ends in order at Ctrl-C, and keeps its jobs over that and over a kill.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,7 +25,7 @@ func TestDev(t *testing.T) {
 	start := func() (*exec.Cmd, *loggingtest.Buffer) {
 		out := &loggingtest.Buffer{}
 		cmd := exec.CommandContext(t.Context(), binary, "dev", "--fake", "100/1s")
-		cmd.Dir, cmd.Env = dir, []string{"LISTEN_ADDR=" + strings.TrimPrefix(url, "http://")}
+		cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "LISTEN_ADDR=" + strings.TrimPrefix(url, "http://")}
 		cmd.Stdout, cmd.Stderr = out, out
 		dieWithUs(cmd)
 		if err := cmd.Start(); err != nil {
@@ -71,14 +70,6 @@ func TestDev(t *testing.T) {
 	cmd, _ = start()
 	redistest.Eventually(t, "the job is still there", func() bool { return completed("first") })
 	publish("second")
-	snapshot := filepath.Join(dir, ".tidegate", "redis.aof")
-	if err := os.Remove(snapshot); err != nil { // it may have the job before its end
-		t.Fatal(err)
-	}
-	redistest.Eventually(t, "it is saved", func() bool {
-		saved, err := os.ReadFile(snapshot)
-		return err == nil && bytes.Contains(saved, []byte("second"))
-	})
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,5 +83,32 @@ func TestDev(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("after SIGTERM: %v\n%s", err, out.String())
+	}
+}
+
+// Where nothing is installed "tidegate dev" runs all the same, says that jobs end with it, and ends in order.
+func TestDevWithoutRedisServer(t *testing.T) {
+	t.Parallel()
+	out := &loggingtest.Buffer{}
+	cmd := exec.CommandContext(t.Context(), binary, "dev", "--fake", "20/10s")
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = t.TempDir(), []string{"LISTEN_ADDR=127.0.0.1:0"}, out, out
+	dieWithUs(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it serves", func() bool { return strings.Contains(out.String(), "Ctrl-C stops it.") })
+	if want := "Redis is in this process, and its jobs end with it: redis-server is not on PATH.\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("does not say %q:\n%s", want, out.String())
+	}
+	resp, err := (&http.Client{Timeout: time.Minute}).Post(regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(out.String())+"/to/demo/posts", "application/json", strings.NewReader("{}"))
+	if err != nil || resp.StatusCode >= http.StatusMultipleChoices {
+		t.Errorf("a call through the gateway: %v, %v", resp, err)
+	}
+	_ = resp.Body.Close()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("after Ctrl-C: %v\n%s", err, out.String())
 	}
 }

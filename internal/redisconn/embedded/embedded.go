@@ -1,60 +1,84 @@
-// Package embedded runs a Redis server inside this process, for the demo, for development and for
-// tests: nothing has to be installed, and everything in it ends with it, unless it keeps
-// its data in a folder ([StartIn]). It is no server for production, and one thing it does worse than Redis: it reads no
-// further while a client leaves its answers unread, so a pipeline whose answers
-// together are larger than the socket buffers (some megabytes) ends in a timeout.
+// Package embedded runs a Redis server for the demo, for development and for tests. [Start] runs it inside this process:
+// nothing has to be installed, and everything in it ends with it. It is no server for production, and one thing it does
+// worse than Redis: it reads no further while a client leaves its answers unread, so a pipeline whose answers together
+// are larger than the socket buffers (some megabytes) ends in a timeout. [StartIn] prefers a redis-server that is
+// installed.
 package embedded
 
 import (
-	"cmp"
+	"context"
 	"crypto/rand"
 	"fmt"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 )
 
 // Server is a running server. Its TTLs follow the clock.
 type Server struct {
-	redis    *miniredis.Miniredis
-	password string
-	folder   *folder // nil: its data ends with it
+	// Kept says that the data outlives the process.
+	Kept bool
+
+	url  string
+	stop func() error
 }
+
+// expireEvery is the least time between two looks at TTLs, whose precision it is, and expireShare that time as a multiple
+// of what the last look took: commands wait for it.
+const (
+	expireEvery = 10 * time.Millisecond
+	expireShare = 20
+)
 
 // Start starts an empty server on a free port of the loopback interface, with a
 // password of its own that keeps others on the machine out.
 func Start() (*Server, error) {
-	s, err := startAt("", "")
-	if err == nil {
-		s.redis.ClockTTL(true)
-	}
-	return s, err
-}
-
-// startAt starts an empty server; "" is a free port, or a new password.
-func startAt(address, password string) (*Server, error) {
-	s := &Server{redis: miniredis.NewMiniRedis(), password: cmp.Or(password, rand.Text())}
-	s.redis.RequireAuth(s.password)
+	server, password := miniredis.NewMiniRedis(), rand.Text()
+	server.RequireAuth(password)
 	// Not an in-memory pipe: it has no buffer, so a client that writes a long
 	// pipeline before it reads the answers would wait for ever.
-	if err := s.redis.StartAddr(cmp.Or(address, "127.0.0.1:0")); err != nil {
+	if err := server.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("embedded: start: %w", err)
 	}
-	return s, nil
+	life, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		expire(life, server)
+	}()
+	return &Server{url: fmt.Sprintf("redis://:%s@%s/0", password, server.Addr()), stop: func() error {
+		end()
+		<-ended
+		server.Close()
+		return nil
+	}}, nil
+}
+
+// expire lets TTLs follow the clock until ctx ends. With miniredis's ClockTTL each command would sort all keys.
+func expire(ctx context.Context, server *miniredis.Miniredis) {
+	last, pause := time.Now(), expireEvery
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		now := time.Now()
+		server.FastForward(now.Sub(last))
+		last, pause = now, max(expireEvery, expireShare*time.Since(now))
+	}
 }
 
 // URL is the REDIS_URL of the server, password included: any number of clients
 // may be opened with it.
-func (s *Server) URL() string {
-	return fmt.Sprintf("redis://:%s@%s/0", s.password, s.redis.Addr())
-}
+func (s *Server) URL() string { return s.url }
 
-// Close saves the data if the server has a folder, stops the server, closes its connections and
-// waits for them to end.
+// Close stops the server, closes its connections and waits for them to end.
 func (s *Server) Close() error {
-	var err error
-	if s.folder != nil {
-		err, s.folder = s.folder.close(), nil
+	if s.stop == nil {
+		return nil
 	}
-	s.redis.Close()
-	return err
+	stop := s.stop
+	s.stop = nil
+	return stop()
 }

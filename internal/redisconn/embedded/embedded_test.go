@@ -98,8 +98,8 @@ func TestScriptsAndMessages(t *testing.T) {
 
 func TestPasswordKeepsOthersOut(t *testing.T) {
 	t.Parallel()
-	s, _ := start(t)
-	other := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), MaxRetries: -1})
+	_, client := start(t)
+	other := redis.NewClient(&redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
 	t.Cleanup(func() { _ = other.Close() })
 	if err := other.Get(t.Context(), "k").Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("without a password: %v", err)

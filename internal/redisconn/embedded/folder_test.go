@@ -1,31 +1,28 @@
 package embedded
 
 import (
-	"fmt"
-	"log/slog"
+	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 )
 
 // startIn starts a server in dir and returns what closes it.
 func startIn(t *testing.T, dir string) (client *redis.Client, end func()) {
 	t.Helper()
-	s, err := StartIn(t.Context(), dir, slog.New(slog.DiscardHandler))
+	s, err := StartIn(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := redis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
+	if !s.Kept {
+		t.Fatal("no redis-server")
 	}
-	options.Protocol = 2
-	client = redis.NewClient(options)
+	client = redis.NewClient(&redis.Options{Network: "unix", Addr: strings.TrimPrefix(s.URL(), "redis-socket://")})
 	return client, func() {
 		_ = client.Close()
 		if err := s.Close(); err != nil {
@@ -34,100 +31,27 @@ func startIn(t *testing.T, dir string) (client *redis.Client, end func()) {
 	}
 }
 
-// What is read back after a restart, as a client sees it.
-func contents(t *testing.T, client *redis.Client) string {
-	t.Helper()
-	var out []string
-	for _, line := range []string{
-		"KEYS *", "GET text", "GET binary", "GET empty", "HGETALL hash", "HLEN large", "HGET large 1999", "LRANGE list 0 -1", "SMEMBERS set",
-		"ZRANGE zset 0 -1 WITHSCORES", "XRANGE stream - +", "XINFO STREAM stream", "XLEN gone", "XINFO STREAM gone", "PEXPIRETIME hash", "GET passed",
-	} {
-		var args []any
-		for word := range strings.FieldsSeq(line) {
-			args = append(args, word)
-		}
-		got, err := client.Do(t.Context(), args...).Result()
-		out = append(out, fmt.Sprintf("%s: %q %v", line, got, err))
-	}
-	return strings.Join(out, "\n")
-}
-
 func TestDataOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), ".tidegate")
 	client, end := startIn(t, dir)
-	large := map[string]any{}
-	for n := range 2000 {
-		large[fmt.Sprint(n)] = n
-	}
-	expires := time.Now().Add(time.Hour).UnixMilli()
-	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-		ctx := t.Context()
-		p.Set(ctx, "text", "Dawn", 0)
-		p.Do(ctx, "PEXPIREAT", "text", expires)
-		p.Set(ctx, "binary", "\x00\r\n$3\r\n\xff*", 0)
-		p.Set(ctx, "empty", "", 0)
-		p.Set(ctx, "passed", "x", 50*time.Millisecond)
-		p.HSet(ctx, "hash", "a", "1", "b", "")
-		p.HSet(ctx, "large", large)
-		p.RPush(ctx, "list", "c", "a", "b", "a")
-		p.SAdd(ctx, "set", "x", "y")
-		p.ZAdd(ctx, "zset", redis.Z{Score: 1795734000123.5, Member: "m"}, redis.Z{Score: 0.1, Member: "n"}, redis.Z{Score: -3, Member: "o"})
-		p.Do(ctx, "ZADD", "zset", "+inf", "p")
-		p.Do(ctx, "XADD", "stream", "1-1", "k", "v", "k", "w")
-		p.Do(ctx, "XADD", "stream", "2-0", "k", "v")
-		p.Do(ctx, "XADD", "stream", "3-7", "k", "v")
-		p.Do(ctx, "XDEL", "stream", "3-7")
-		p.Do(ctx, "XADD", "gone", "9-9", "k", "v")
-		p.Do(ctx, "XDEL", "gone", "9-9")
-		return nil
-	})
-	if err != nil {
+	if err := client.Set(t.Context(), "k", "\x00\r\nkept", time.Hour).Err(); err != nil {
 		t.Fatal(err)
-	}
-	for client.Exists(t.Context(), "passed").Val() == 1 {
-	}
-	want := contents(t, client)
-	address := client.Options().Addr
-	for range 2 {
-		end()
-		client, end = startIn(t, dir)
-		if diff := cmp.Diff(want, contents(t, client)); diff != "" {
-			t.Fatalf("(-want +got)\n%s", diff)
-		}
-		// TTLs are looked at every few milliseconds.
-		if got := client.Do(t.Context(), "PEXPIRETIME", "text").Val().(int64); got < expires-1000 || got > expires+1000 {
-			t.Errorf("the key expires at %d, want %d", got, expires)
-		}
-		if got := client.Options().Addr; got != address {
-			t.Errorf("the address changed from %s to %s", address, got)
-		}
 	}
 	end()
-	for _, name := range []string{dataFile, urlFile} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", name, info.Mode(), err)
-		}
-	}
-}
-
-// A process that is killed loses what came after its last snapshot only.
-func TestSavesMeanwhile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	client, end := startIn(t, dir)
+	client, end = startIn(t, dir)
 	defer end()
-	if err := client.Set(t.Context(), "k", "kept", 0).Err(); err != nil {
-		t.Fatal(err)
+	if got := client.Get(t.Context(), "k").Val(); got != "\x00\r\nkept" {
+		t.Errorf("after a restart: %q", got)
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		content, err := os.ReadFile(filepath.Join(dir, dataFile))
-		if err == nil && strings.Contains(string(content), "kept") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no snapshot")
-		}
+	if left := client.PTTL(t.Context(), "k").Val(); left <= 0 || left > time.Hour {
+		t.Errorf("time left: %s", left)
+	}
+	if got := URLIn(dir); got != "redis-socket://"+client.Options().Addr {
+		t.Errorf("URL of the folder: %q", got)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others may enter the folder: %v, %v", info.Mode(), err)
 	}
 }
 
@@ -135,7 +59,7 @@ func TestOneProcessAFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, end := startIn(t, dir)
-	_, err := StartIn(t.Context(), dir, slog.New(slog.DiscardHandler))
+	_, err := StartIn(t.Context(), dir)
 	if want := "embedded: another process uses " + dir + ": stop it, or start in another folder"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -144,37 +68,59 @@ func TestOneProcessAFolder(t *testing.T) {
 	end()
 }
 
-// A damaged snapshot is refused and left as it is.
-func TestDamaged(t *testing.T) {
+// A killed process leaves its redis-server behind; the next one uses it, and stops it.
+func TestServerOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	client, end := startIn(t, dir)
-	if err := client.Set(t.Context(), "k", "value", 0).Err(); err != nil {
+	left := exec.Command("redis-server", "-")
+	left.Dir, left.Stdin = dir, strings.NewReader(settings)
+	if err := left.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- left.Wait() }()
+	before := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(dir, socketFile)})
+	for before.Set(t.Context(), "k", "kept", 0).Err() != nil {
+	}
+	_ = before.Close()
+	client, end := startIn(t, dir)
+	if got := client.Get(t.Context(), "k").Val(); got != "kept" {
+		t.Errorf("k = %q", got)
+	}
 	end()
-	path := filepath.Join(dir, dataFile)
-	whole, err := os.ReadFile(path)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerThatEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, socketFile), 0o700); err != nil { // no place for the socket
+		t.Fatal(err)
+	}
+	_, err := StartIn(t.Context(), dir)
+	if want := "embedded: redis-server has ended (exit status 1); " + filepath.Join(dir, "redis.log") + " says why"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	deep := filepath.Join(dir, strings.Repeat("x", 100))
+	if _, err := StartIn(t.Context(), deep); err == nil || !strings.Contains(err.Error(), "is too long for a socket: name another folder with --data") {
+		t.Errorf("a long path: %v", err)
+	}
+}
+
+// Where nothing is installed the data ends with the process.
+func TestWithoutRedisServer(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	dir := t.TempDir()
+	s, err := StartIn(context.Background(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := map[string]string{
-		"empty": "", "a changed value": strings.Replace(string(whole), "value", "valve", 1), "something behind": string(whole) + "*1\r\n$4\r\nPING\r\n",
-		"large numbers": "*999999999\r\n$1\r\n", "no command": "*0\r\n",
+	if s.Kept || URLIn(dir) != s.URL() {
+		t.Errorf("kept %t, URL %q, that of the folder %q", s.Kept, s.URL(), URLIn(dir))
 	}
-	for n := range whole {
-		damaged[fmt.Sprint("cut at ", n)] = string(whole[:n])
-	}
-	for name, content := range damaged {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := StartIn(t.Context(), dir, slog.New(slog.DiscardHandler))
-		if err == nil || !strings.Contains(err.Error(), "the snapshot "+path+" is damaged") {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if after, err := os.ReadFile(path); err != nil || string(after) != content {
-			t.Fatalf("%s: the snapshot changed: %q, %v", name, after, err)
-		}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
