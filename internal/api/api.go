@@ -93,7 +93,7 @@ type api struct {
 	document []byte
 }
 
-// New returns the handler of /v1/…, /openapi.json and /docs. Requests to /v1/… come
+// New returns the handler of /v1/… and /openapi.json. Requests to /v1/… come
 // with an [access.Identity] in their context.
 func New(o Options) http.Handler {
 	a := build(o)
@@ -126,7 +126,6 @@ func build(o Options) *api {
 	a.gatewayOperations()
 	a.document = document(a.huma)
 	a.mux.HandleFunc("GET /openapi.json", a.serveDocument)
-	a.docsOperations()
 	a.mux.HandleFunc("/", a.noSuchRoute)
 	return a
 }
@@ -224,7 +223,7 @@ func wrongType(kind string, want ...string) *Problem {
 }
 
 func noRoute() *Problem {
-	return newProblem(http.StatusNotFound, "there is nothing at this path; /docs and /openapi.json say what there is")
+	return newProblem(http.StatusNotFound, "there is nothing at this path; /openapi.json says what there is")
 }
 
 // noSuchRoute answers a request that matches no operation.

@@ -361,8 +361,6 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
 	mux.Handle("GET /openapi.json", guard.Public(rest))
-	mux.Handle("GET /docs", guard.Public(rest))
-	mux.Handle("GET /docs/", guard.Public(rest))
 	mux.HandleFunc("GET /healthz", ready.live)
 	mux.HandleFunc("GET /readyz", ready.ready)
 	if o.Metrics != nil {

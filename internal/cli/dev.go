@@ -200,7 +200,7 @@ func (d *dev) startFake() error {
 func (d *dev) greeting() string {
 	var b strings.Builder
 	url := "http://" + d.listen.Addr().String()
-	fmt.Fprintf(&b, "Dashboard and API at %s; the API's reference is at %s/docs\n", url, url)
+	fmt.Fprintf(&b, "Dashboard and API at %s\n", url)
 	names := make([]string, len(d.cfg.Destinations))
 	first := d.cfg.Destinations[0]
 	for i, one := range d.cfg.Destinations {
