@@ -86,8 +86,8 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	return a, nil
 }
 
-// Serve makes a publisher of the same Namespace deliver alerts. Errors: it has another one, or
-// those of [publisher.Publisher.Handle].
+// Serve makes a publisher deliver alerts. It returns an error if the publisher has another Namespace, and any error of
+// [publisher.Publisher.Handle].
 func (a *Alerts) Serve(p *publisher.Publisher) error {
 	if p == nil {
 		return errors.New("alerts: serve: the publisher is nil")

@@ -156,7 +156,7 @@ func (s *situation) values() values {
 	return v
 }
 
-// keysValues are those of a thread of keys.
+// keysValues sets the values for a thread about keys.
 func (s *situation) keysValues(v values) {
 	v.set("key_names", s.keyNames())
 	v.set("keys_of", codeSpan(s.Destination))

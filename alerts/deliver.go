@@ -246,7 +246,7 @@ func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) e
 		// The last notice was a recovery.
 		err = send(fmt.Sprintf("%s.reopened-%d", s.ID, s.Openings), notice.Reopened, func() { s.Reopened = s.Openings })
 	case over && s.Recovered < s.Openings && (!pager || s.Raised > s.Recovered):
-		// A pager resolves what it may have triggered, also if a later attempt was refused.
+		// A pager resolves each incident that it may have triggered, also if a later attempt was refused.
 		err = send(fmt.Sprintf("%s.recovery-%d", s.ID, s.Openings), notice.Recovered, func() { s.Recovered = s.Openings })
 	}
 	if err == nil && over {

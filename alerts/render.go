@@ -214,8 +214,8 @@ func timeSpan(t time.Time) notice.Span {
 	return notice.Span{Style: notice.StyleTime, Time: t}
 }
 
-// plainName reduces the name of a destination, a breaker, a key or a job to the characters
-// of such names, so that it is inert and can stand in a command.
+// plainName keeps only the characters that names of destinations, breakers, keys and jobs may have, so that the result is
+// inert and can stand in a command.
 func plainName(s string) string {
 	s = text.Line(s, maxName)
 	if s == "" {

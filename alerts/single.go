@@ -13,7 +13,7 @@ type single struct {
 	Kind string `json:"kind"`
 	// Opened is the id of the notice that this one resolves.
 	Opened string `json:"opened,omitempty"`
-	// Destination is what it is about, By a worker.
+	// Destination is the subject of the notice, By the worker that noticed it.
 	Destination string `json:"destination,omitempty"`
 	By          string `json:"by,omitempty"`
 	// At is when it was seen, Since when it began.

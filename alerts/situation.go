@@ -46,8 +46,8 @@ type situation struct {
 	Refused bool
 	// Open are open keys of a thread of keys, those open for longest first, at most maxKeys.
 	Open []keySituation
-	// KeysOpen counts the keys that are open now, KeysPermanent those of them whose
-	// credentials only a person can renew, KeysNoToken those for which there is no token.
+	// KeysOpen counts the keys that are open now, KeysPermanent the open keys whose credentials only a person can renew,
+	// KeysNoToken the open keys that have no token.
 	KeysOpen, KeysPermanent, KeysNoToken int
 }
 

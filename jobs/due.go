@@ -101,7 +101,7 @@ func (c *Client) readWithoutPayloads(ctx context.Context, queue string, ids []st
 // sweepsPerRead bounds the sweeps of one read: 2000 jobs expire in about 40 ms.
 const sweepsPerRead = 20
 
-// sweep expires overdue jobs of the queue, up to so many hundreds of them.
+// sweep expires overdue jobs of the queue, at most hundreds times a hundred.
 func (c *Client) sweep(ctx context.Context, queue string, hundreds int) error {
 	ended := 0
 	for range hundreds {

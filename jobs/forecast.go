@@ -94,8 +94,8 @@ func (c *Client) forecastKey(ctx context.Context, f *forecast.Forecast, destinat
 	return k, nil
 }
 
-// keyLimit is when the job of a key with so many others before it may start by the breaker and the declared limit of
-// the key, or why no job of it starts.
+// keyLimit returns when a job may start by the breaker and the declared limit of its key, with before other jobs of the key
+// ahead of it, or why no job of the key starts.
 func (c *Client) keyLimit(ctx context.Context, f *forecast.Forecast, name string, before int) (at time.Time, stopped string, err error) {
 	b, err := breaker.Namespace(c.ns).Get(ctx, c.rdb, name)
 	switch {

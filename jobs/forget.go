@@ -19,8 +19,9 @@ import (
 // or jobs wait for it.
 var ErrInUse = errors.New("is in use")
 
-// ForgetDestination takes a destination that was removed out of all lists, with its statistics and finished
-// jobs, of which it returns the number. Its breaker has a Forget of its own. Errors: ErrInUse, ErrUnknownDestination, or Redis's.
+// ForgetDestination removes a destination that is not configured any more from all lists, with its statistics and its
+// finished jobs, and returns the number of those jobs. The destination's breaker has a Forget of its own. Errors: ErrInUse,
+// ErrUnknownDestination, or an error of Redis.
 func (c *Client) ForgetDestination(ctx context.Context, name string) (deleted int, err error) {
 	if deleted, err = c.forget(ctx, name); err != nil {
 		return deleted, fmt.Errorf("jobs: forget destination: %w", err)

@@ -46,10 +46,10 @@ func (e *LateError) Error() string {
 	return fmt.Sprintf("would start at %s (%s to %s), expires at %s", clock(*e.ETA.At), clock(*e.ETA.From), clock(*e.ETA.To), clock(e.ExpiresAt))
 }
 
-// behind counts the due jobs of an enqueue that were before another one, by queue, and by queue and key. A nil one is for
-// jobs of which none may be refused.
+// behind counts the due jobs of an enqueue that were before another one, by queue, and by queue and key. It is nil
+// for jobs that must not be refused.
 type behind struct {
-	at time.Time // of the latest forecast, which has those of before
+	at time.Time // of the latest forecast, which includes the jobs before it
 	n  map[string]int
 }
 

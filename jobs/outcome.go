@@ -109,8 +109,8 @@ func Unreachable(err error) error { return &UnreachableError{Err: err} }
 type UnauthorizedError struct {
 	// Err is what the API answered.
 	Err error
-	// Scope is whose credentials they are: those of the job's key (ScopeUnknown, ScopeUser), or
-	// the destination's own, for all keys (ScopeGlobal).
+	// Scope says whose credentials were refused: the job's key's (ScopeUnknown, ScopeUser), or the destination's own,
+	// which all keys share (ScopeGlobal).
 	Scope Scope
 	// Permanent says that only a person can renew the credentials, such as a refresh token that
 	// was refused: an alert pages at once.

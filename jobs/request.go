@@ -16,8 +16,8 @@ const (
 	// EncodingForm sends an object as application/x-www-form-urlencoded. Its values are
 	// strings, numbers, true or false, or lists of them.
 	EncodingForm Encoding = "form"
-	// EncodingMultipart sends an object as multipart/form-data. Its values are those of
-	// EncodingForm or files, in the JSON of File.
+	// EncodingMultipart sends an object as multipart/form-data. Each value is one that
+	// EncodingForm takes, or a file in the JSON of File.
 	EncodingMultipart Encoding = "multipart"
 	// EncodingRaw sends the content of a File, or a string as text/plain.
 	EncodingRaw Encoding = "raw"

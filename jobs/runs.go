@@ -10,7 +10,7 @@ import (
 )
 
 // The set of a status with many jobs is not in the order of their creation, but by when they are due or
-// have ended. It is listed in runs: so many ids in the order of the set, sorted by creation. The
+// have ended. It is listed in runs: a run is a number of ids in the order of the set, sorted by creation. The
 // position of a page in a run has both ends of it, so that what enters or leaves the set between two
 // pages changes nothing for the other jobs.
 

@@ -121,8 +121,8 @@ func ValidName(s string) bool { return namePattern.MatchString(s) }
 // ValidDestination reports whether s may be the name of a destination.
 func ValidDestination(s string) bool { return destinationPattern.MatchString(s) }
 
-// Validate checks the whole spec, also by checks such as those of WithCheck, and returns nil or a
-// *ValidationError.
+// Validate checks the whole spec, and then runs the checks, which are usually the ones given to WithCheck. It returns nil
+// or a *ValidationError.
 func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	if s == nil {
 		return &ValidationError{Fields: []FieldError{{Field: "job", Message: "is nil; make one with New"}}}

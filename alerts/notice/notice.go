@@ -45,7 +45,7 @@ type Notice struct {
 	// ID is the same whenever this notice is sent again, Dedup for all notices of an
 	// incident.
 	ID, Dedup string
-	// At is when what it reports began, Now when the notice was made.
+	// At is when the reported event began, Now when the notice was made.
 	At, Now time.Time
 	// Subject is a breaker, a destination or empty; Class says what happened to it:
 	// "circuit breaker open".
@@ -92,7 +92,7 @@ type Command struct{ What, Line string }
 
 // Root is where the first notice of a thread is. It is kept between notices.
 type Root struct {
-	// Ref is the notifier's reference to the message, Shown a digest of what it shows.
+	// Ref is the notifier's reference to the message, Shown a digest of the content.
 	Ref   string `json:"ref,omitempty"`
 	Shown string `json:"shown,omitempty"`
 }
