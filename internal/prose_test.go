@@ -1,0 +1,60 @@
+package internal_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// stops matches phrases at which a reader stops, since they name a thing only by a pronoun: see the rules in
+// CONTRIBUTING.md.
+var stops = regexp.MustCompile(`\b(of which|those of|so many|of such)\b`)
+
+// comment matches the text of a comment in Go.
+var comment = regexp.MustCompile(`(?:^|\s)//(.*)$`)
+
+// Pages, and comments of the packages that were rewritten once, name the thing in place of a pronoun.
+func TestLayoutProse(t *testing.T) {
+	t.Parallel()
+	check := func(path string, text func(line string) string) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for line := range strings.Lines(string(data)) {
+			n++
+			if found := stops.FindString(text(line)); found != "" {
+				t.Errorf("%s:%d: %q: name the thing", path, n, found)
+			}
+		}
+	}
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range append(pages, "../README.md", "../CHANGELOG.md") {
+		if filepath.Base(page) != "configuration.md" { // made from comments of internal/config
+			check(page, func(line string) string { return line })
+		}
+	}
+	for _, pkg := range []string{"../jobs", "../alerts"} {
+		err := filepath.WalkDir(pkg, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				check(path, func(line string) string {
+					if m := comment.FindStringSubmatch(line); m != nil {
+						return m[1]
+					}
+					return ""
+				})
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
