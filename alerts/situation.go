@@ -143,7 +143,7 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 		return nil, fmt.Errorf("alerts: %w", err)
 	}
 	if status.Learned != nil {
-		s.Learned = explain.LearnedLimit(*status.Learned)
+		s.Learned = explain.LearnedLimit(*status.Learned, time.Time{}) // the message stays
 	}
 	if !t.open() || status.State == breaker.Closed {
 		return s, nil // if it has closed just now, the next job reports that

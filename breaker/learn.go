@@ -31,8 +31,10 @@ func (r *record) learned() *LearnedLimit {
 	}
 	l := &LearnedLimit{Since: instant(r.LearnedSince), Confidence: s.Confidence(), Concurrency: s.Slots.Number()}
 	calls, window := s.Pace.Length/max(s.Pace.Slow, 1e-9), s.Pace.Length
+	l.Windows = s.Windows()
 	if s.Whole.Quota > 0 {
 		calls, window = s.Whole.Quota, s.Whole.Hi
+		l.Used, l.ResetsAt = int(r.RoundUsed), time.UnixMicro(r.RoundStarted+int64(window*1e6))
 	}
 	if s.Pace.Stage != learner.Unmeasured {
 		l.Calls, l.RatePerSec = max(1, int(math.Round(calls))), calls/window

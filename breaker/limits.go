@@ -72,6 +72,12 @@ type LearnedLimit struct {
 	Concurrency int
 	// Confidence in it, from 0 to 1.
 	Confidence float64
+	// Windows in a row that have shown it, at most 3.
+	Windows int
+	// Used is how many calls the API has accepted since the present window began, which ends at ResetsAt; the zero time if
+	// the calls are spaced.
+	Used     int
+	ResetsAt time.Time
 	// Since when it is known, on Redis's clock.
 	Since time.Time
 }
@@ -118,14 +124,21 @@ type learnedLimitJSON struct {
 	RatePerSec  *float64   `json:"rate_per_sec"`
 	Concurrency *int       `json:"concurrency"`
 	Confidence  float64    `json:"confidence"`
+	Windows     int        `json:"windows"`
+	Used        *int       `json:"used"`
+	ResetsAt    *time.Time `json:"resets_at"`
 	Since       *time.Time `json:"since"`
 }
 
 // MarshalJSON gives times in seconds and as RFC 3339, and null for what is not known.
 func (l LearnedLimit) MarshalJSON() ([]byte, error) {
-	return json.Marshal(learnedLimitJSON{
-		orNull(l.Calls), orNull(l.Window.Seconds()), orNull(l.RatePerSec), orNull(l.Concurrency), l.Confidence, utc(l.Since),
-	})
+	j := learnedLimitJSON{
+		orNull(l.Calls), orNull(l.Window.Seconds()), orNull(l.RatePerSec), orNull(l.Concurrency), l.Confidence, l.Windows, nil, utc(l.ResetsAt), utc(l.Since),
+	}
+	if j.ResetsAt != nil {
+		j.Used = &l.Used
+	}
+	return json.Marshal(j)
 }
 
 // UnmarshalJSON reads what MarshalJSON gives.
@@ -134,7 +147,7 @@ func (l *LearnedLimit) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return fmt.Errorf("breaker: learned limit: %w", err)
 	}
-	*l = LearnedLimit{value(j.Calls), seconds(value(j.Window)), value(j.RatePerSec), value(j.Concurrency), j.Confidence, value(j.Since)}
+	*l = LearnedLimit{value(j.Calls), seconds(value(j.Window)), value(j.RatePerSec), value(j.Concurrency), j.Confidence, j.Windows, value(j.Used), value(j.ResetsAt), value(j.Since)}
 	return nil
 }
 

@@ -133,7 +133,7 @@ func TestLimitsAsJSON(t *testing.T) {
 		Name: "d/k", Declared: []LimitWindow{{Limit: 100, Window: 10 * second, Burst: 20, Used: 3, Remaining: 17, ResetsAt: at}},
 		Announced: []LimitWindow{{Name: "hour", Remaining: -1, Limit: 60}, {Remaining: 0}},
 		Named:     []NamedUse{},
-		Learned:   &LearnedLimit{Calls: 60, Window: 5 * minute, Concurrency: 5, Confidence: 0.75, Since: at},
+		Learned:   &LearnedLimit{Calls: 60, Window: 5 * minute, Concurrency: 5, Confidence: 0.75, Windows: 2, Used: 14, ResetsAt: at, Since: at},
 	}
 	data, err := json.Marshal(in)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestLimitsAsJSON(t *testing.T) {
 	want := `{"name":"d/k","declared":[{"name":null,"limit":100,"window_secs":10,"burst":20,"zone":null,"used":3,"remaining":17,"resets_at":"2030-01-31T14:30:00Z"}],` +
 		`"announced":[{"name":"hour","limit":60,"window_secs":null,"burst":null,"zone":null,"used":null,"remaining":null,"resets_at":null},` +
 		`{"name":null,"limit":null,"window_secs":null,"burst":null,"zone":null,"used":null,"remaining":0,"resets_at":null}],` +
-		`"concurrency":null,"learned":{"calls":60,"window_secs":300,"rate_per_sec":null,"concurrency":5,"confidence":0.75,"since":"2030-01-31T14:30:00Z"},"named":[]}`
+		`"concurrency":null,"learned":{"calls":60,"window_secs":300,"rate_per_sec":null,"concurrency":5,"confidence":0.75,"windows":2,"used":14,"resets_at":"2030-01-31T14:30:00Z","since":"2030-01-31T14:30:00Z"},"named":[]}`
 	if string(data) != want {
 		t.Errorf("got\n%s\nwant\n%s", data, want)
 	}

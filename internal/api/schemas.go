@@ -298,6 +298,9 @@ type LearnedLimit struct {
 	RatePerSec  *float64   `json:"rate_per_sec" doc:"How many calls a second may follow each other; null: no such limit was learned." example:"0.2"`
 	Concurrency *int       `json:"concurrency" doc:"How many calls may be in flight; null: no such limit was learned." example:"5"`
 	Confidence  float64    `json:"confidence" doc:"How certain it is, from 0 to 1." example:"0.8"`
+	Windows     int        `json:"windows" doc:"How many windows in a row have shown it, at most 3." example:"2"`
+	Used        *int       `json:"used" doc:"How many calls the API has accepted in the present window; null: the calls are spaced." example:"14"`
+	ResetsAt    *time.Time `json:"resets_at" doc:"When the present window ends; null: the calls are spaced." example:"2030-01-31T15:30:00Z"`
 	Since       *time.Time `json:"since" doc:"Since when it is known." example:"2030-01-31T14:30:00Z"`
 }
 

@@ -486,7 +486,7 @@ func (o outputFlag) printBreaker(p *Process, b ops.Breaker, windows ...explain.L
 		r.add(l.Source, text)
 	}
 	if b.Learned != nil {
-		r.add("learned limit", explain.LearnedLimit(*b.Learned))
+		r.add("learned limit", explain.LearnedLimit(*b.Learned, now))
 	}
 	r.add("failures", strconv.Itoa(b.Failures)+" in a row")
 	if b.Streak > 0 {

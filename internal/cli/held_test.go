@@ -16,6 +16,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/dashboard"
+	"github.com/tidegate/tidegate/internal/explain"
 	events "github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -71,6 +72,29 @@ func limitKeys(t *testing.T, rdb redis.UniversalClient, keys ...string) {
 	}
 }
 
+// What is known of a learned limit is one sentence, wherever one looks.
+func TestALearnedLimitIsOneSentence(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	began := time.Now().Truncate(time.Second)
+	if err := b.server.Client(t).HSet(t.Context(), "tidegate:{shop}:breaker", "learned_since", began.UnixMilli(),
+		"learned_gap", 60e6, "learned_length", 3600e6, "learned_quota", 60, "round_started", began.UnixMicro(), "round_used", 14, "learner",
+		`{"pace":{"stage":"holding","fast":59,"slow":60,"length":3600,"seen":2},"whole":{"quota":60,"lo":3500,"hi":3600,"took":10,"sure":2}}`).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t, "enqueue", "-d", "shop", "--id", "post", "--payload", "1").ok(t)
+	b.serve(t, "shop")
+	want := "about 60 calls per 1 h, learned from 2 windows; 14 used, more at " + explain.At(began.Add(time.Hour), time.Now())
+	for where, text := range map[string]string{
+		"limits": b.run(t, "limits").ok(t), "breaker get": b.run(t, "breaker", "get", "shop").ok(t), "get": b.run(t, "get", "post").ok(t),
+		"forecast": b.run(t, "forecast", "shop").ok(t), "the breaker's page": b.page(t, "/breakers/shop"), "the destination's page": b.page(t, "/destinations/shop"),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s does not say %q:\n%s", where, want, text)
+		}
+	}
+}
+
 // Why a destination is slow has one answer, wherever one looks.
 func TestWhySlowHasOneAnswer(t *testing.T) {
 	t.Parallel()
@@ -85,7 +109,7 @@ func TestWhySlowHasOneAnswer(t *testing.T) {
 				"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`).Err(); err != nil {
 				t.Fatal(err)
 			}
-		}, want: "paced by a learned limit: about 60 calls per 5 min"},
+		}, want: "learned limit: about 60 calls per 5 min, learned from 3 windows"},
 		"a slow start": {prepare: func(b *bench, rdb redis.UniversalClient) {
 			b.run(t, "breaker", "trip", "shop").ok(t)
 			b.run(t, "breaker", "reset", "shop").ok(t)

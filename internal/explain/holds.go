@@ -51,7 +51,7 @@ func Pace(b breaker.Status, now time.Time) string {
 	case RateHolds(b, now):
 		return NextByRate(b, now)
 	case b.Learned != nil:
-		return "paced by a learned limit: " + LearnedLimit(*b.Learned)
+		return "learned limit: " + LearnedLimit(*b.Learned, now)
 	}
 	return ""
 }

@@ -67,7 +67,7 @@ func Limits(l breaker.Limits, now time.Time) (out []Limit) {
 	}
 	if l.Learned != nil {
 		out = append(out, Limit{
-			Source: Learned, Allowed: LearnedLimit(*l.Learned), Since: l.Learned.Since, Part: -1,
+			Source: Learned, Allowed: LearnedLimit(*l.Learned, now), Since: l.Learned.Since, Part: -1,
 			Confidence: strconv.FormatFloat(100*l.Learned.Confidence, 'f', 0, 64) + " %",
 		})
 	}
@@ -213,8 +213,9 @@ func calendar(length time.Duration, zone string) string {
 	return span(length) + " of " + zone
 }
 
-// LearnedLimit words a learned limit: "about 60 calls per 5 min, 5 in flight".
-func LearnedLimit(l breaker.LearnedLimit) string {
+// LearnedLimit words a learned limit and what is used of it now: "about 60 calls per 1 h, 5 in flight, learned from 2
+// windows; 14 used, more at 17:05".
+func LearnedLimit(l breaker.LearnedLimit, now time.Time) string {
 	var parts []string
 	switch {
 	case l.Calls > 0 && l.Window > 0:
@@ -227,7 +228,14 @@ func LearnedLimit(l breaker.LearnedLimit) string {
 	if l.Concurrency > 0 {
 		parts = append(parts, strconv.Itoa(l.Concurrency)+" in flight")
 	}
-	return "about " + strings.Join(parts, ", ")
+	text := "about " + strings.Join(parts, ", ")
+	if l.Windows > 0 {
+		text += ", learned from " + Count(l.Windows, "window", "windows")
+	}
+	if !now.IsZero() && l.ResetsAt.After(now) {
+		text += fmt.Sprintf("; %d used, more at %s", l.Used, At(l.ResetsAt, now))
+	}
+	return text
 }
 
 // rounded cuts d to two digits.

@@ -10,14 +10,17 @@ import (
 
 func TestLearnedLimit(t *testing.T) {
 	t.Parallel()
+	now := time.Date(2026, 1, 5, 17, 0, 0, 0, time.UTC)
 	for want, l := range map[string]breaker.LearnedLimit{
-		"about 60 calls per 5 min":               {Calls: 60, Window: 297_300 * time.Millisecond, RatePerSec: 0.2},
-		"about 1 call per 1.5 s":                 {Calls: 1, Window: 1493 * time.Millisecond},
-		"about 10 calls per 250 ms, 2 in flight": {Calls: 10, Window: 250 * time.Millisecond, Concurrency: 2},
-		"about 60 calls per window":              {Calls: 60},
-		"about 5 in flight":                      {Concurrency: 5},
+		"about 60 calls per 5 min":                      {Calls: 60, Window: 297_300 * time.Millisecond, RatePerSec: 0.2},
+		"about 1 call per 1.5 s":                        {Calls: 1, Window: 1493 * time.Millisecond},
+		"about 10 calls per 250 ms, 2 in flight":        {Calls: 10, Window: 250 * time.Millisecond, Concurrency: 2},
+		"about 60 calls per window":                     {Calls: 60},
+		"about 5 in flight":                             {Concurrency: 5},
+		"about 60 calls per 1 h, learned from 1 window": {Calls: 60, Window: time.Hour, Windows: 1, Used: 60, ResetsAt: now},
+		"about 60 calls per 1 h, learned from 3 windows; 14 used, more at 17:05:00": {Calls: 60, Window: time.Hour, Windows: 3, Used: 14, ResetsAt: now.Add(5 * time.Minute)},
 	} {
-		if got := explain.LearnedLimit(l); got != want {
+		if got := explain.LearnedLimit(l, now); got != want {
 			t.Errorf("%+v: %q, want %q", l, got, want)
 		}
 	}

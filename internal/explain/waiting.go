@@ -146,7 +146,7 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 		}
 		w.Text += fmt.Sprintf("; %s reopens %s", name, inAt(until, f.now)) + Asked("; the API ", b, f.now)
 		if b.Learned != nil && b.Cause == breaker.CauseLearned {
-			w.Text += "; learned limit: " + LearnedLimit(*b.Learned)
+			w.Text += "; learned limit: " + LearnedLimit(*b.Learned, f.now)
 		}
 		return w
 	case breaker.HalfOpen:

@@ -141,8 +141,11 @@ func (s *State) Confidence() float64 {
 	if s.Pace.Stage == Unmeasured && s.Slots.Number() > 0 {
 		return 1 / (1 + float64(s.Slots.Failed))
 	}
-	return float64(max(s.Whole.Sure, s.Pace.Seen)) / surelySeen
+	return float64(s.Windows()) / surelySeen
 }
+
+// Windows is how many rounds in a row have agreed on a pace or quota, up to 3.
+func (s *State) Windows() int { return max(s.Whole.Sure, s.Pace.Seen) }
 
 // gap is the pace. While it was not seen twice no wait is longer than the cooldown.
 func (s *State) gap(cooldown float64) float64 {
