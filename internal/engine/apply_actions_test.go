@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// act does to jobs what a person asks for, and checks what it came to.
+// act applies an operator's action to jobs, and checks the effect on each job.
 func (s *testQueue) act(a store.Action, want store.Effect, ids ...string) {
 	s.t.Helper()
 	verdicts, err := store.Act(context.Background(), s.rdb, s.queue, store.Order{Action: a, By: "ann", Reason: "why"}, ids)
@@ -222,8 +222,8 @@ func placed(state string) map[string]string {
 	return look
 }
 
-// told fills in how far ahead job a's time lay when the version was written that
-// comes so many before the last.
+// told replaces {ahead 0} by the time from the last history entry of job a until the job is available,
+// and {ahead 1} by the time from the entry before.
 func (s *testQueue) told(story []string) []string {
 	s.t.Helper()
 	var out []string

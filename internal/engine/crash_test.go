@@ -37,7 +37,7 @@ func (s *testQueue) due(c *Engine, id string) {
 	})
 }
 
-// A job in whose hands workers die is brought back so many times, and then fails.
+// A job goes back into the queue until MaxCrashes workers have died while running it; then it fails.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{1, 3} {

@@ -108,7 +108,7 @@ func (d *Delivery) decided() *store.Outcome {
 type inFlight struct {
 	mu      sync.Mutex
 	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
-	parked  map[string]bool      // those of them without a slot
+	parked  map[string]bool      // ids of the jobs without a slot
 	suspect *Suspect
 	freed   chan struct{} // gets a value when there may be a slot
 	// before is what the engine that this one replaces has in flight still, after that of the engine that replaces

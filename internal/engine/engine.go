@@ -36,8 +36,8 @@ type Options struct {
 	Queues []string
 	// Concurrency is the maximum of jobs in flight.
 	Concurrency int
-	// Before is the engine of the same queues that this one replaces in the process. It is stopped, and what it has in
-	// flight still counts as in flight here. Nil: there is none.
+	// Before is the engine that this one replaces in the process, for the same queues. It is stopped, and its jobs in
+	// flight still count as in flight here. Nil: this engine replaces none.
 	Before *Engine
 	// KeyOf returns the key under which the gate holds a job, given its encoded message and the job's
 	// own key; "" for none. Nil: its own key.

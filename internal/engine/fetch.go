@@ -24,7 +24,8 @@ const (
 	// emptyFor is how long a queue found empty is skipped while another
 	// queue of the Server has jobs.
 	emptyFor = 100 * time.Millisecond
-	// drainedFor is emptyFor for a queue of which a message comes when it has jobs.
+	// drainedFor is how long a queue that was drained is skipped: longer than emptyFor, because a wake message
+	// announces the next job of the queue.
 	drainedFor = time.Second
 	// redisTimeout bounds a call whose context has no end of its own.
 	redisTimeout = 5 * time.Second
@@ -111,8 +112,8 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 	return nil, ctx.Err()
 }
 
-// mustFetchAgain reports whether there are jobs that no message will say are ready: those of a
-// paused queue, held ones, and those of which this process has lost track.
+// mustFetchAgain reports whether jobs may become ready without a message: jobs of a paused queue or
+// of a node in backoff, held jobs, and the jobs of a fetch whose reply was lost.
 func (e *queues) mustFetchAgain() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
@@ -212,7 +213,7 @@ func (e *core) free() int {
 	return max(1, e.o.Concurrency-e.flight.slots())
 }
 
-// permits are those of a grant that no job has yet, in the order in which they are used.
+// permits are the unused permits of a grant, in the order in which jobs get them.
 type permits []any
 
 // next takes the next one; nil without any.
@@ -312,15 +313,15 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	if failed != nil {
 		return 0, true, failed
 	}
-	// All are empty, or were a moment ago: check next time those of which no message comes.
+	// All queues are empty, or were a moment ago. The next fetch checks the queues that no message will announce.
 	e.bufferMu.Lock()
 	maps.DeleteFunc(e.empty, func(_ string, m emptied) bool { return !m.sure })
 	e.bufferMu.Unlock()
 	return 0, all, nil
 }
 
-// takeQueue fetches from the pending jobs of a queue, or those of keys that take turns, and from the held ones
-// of keys that are due, in turn.
+// takeQueue fetches jobs of a queue. Held jobs of keys that are due alternate with the other jobs: pending jobs
+// and, while keys take turns, jobs of these keys.
 func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 	if e.scarce() {
 		if err := e.beginTurns(queue); err != nil {

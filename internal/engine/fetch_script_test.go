@@ -183,7 +183,7 @@ func TestFetchScriptLeavesForeignTasks(t *testing.T) {
 	})
 }
 
-// The types of such tasks are cut off.
+// The fetch script cuts off the types of foreign tasks after 100 bytes.
 func TestFetchScriptNamesForeignTypes(t *testing.T) {
 	t.Parallel()
 	bothRedises(t, func(t *testing.T, s *testQueue) {

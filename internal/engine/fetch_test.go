@@ -738,7 +738,7 @@ func TestStoppingUnderLoad(t *testing.T) {
 	}
 }
 
-// fakeGate grants the same each time, once it is open, and keeps what it is told.
+// fakeGate returns the same grant at each Wait, once it is open, and logs the calls of its other methods.
 type fakeGate struct {
 	grant   Grant
 	problem error

@@ -37,7 +37,7 @@ type Admission struct {
 	// Until is when the breaker of the key may admit it, by the local clock; zero: unknown, ask
 	// again in a second.
 	Until time.Time
-	// Err is why the job is Refused, if not for lack of what it costs.
+	// Err is why the job is Refused; nil if its cost exceeds the budget that the destination has left.
 	Err error
 }
 

@@ -117,8 +117,8 @@ func TestManyHeldJobs(t *testing.T) {
 	}
 }
 
-// However keys open and close while workers fetch, each job is run once; with one
-// worker that runs one at a time, those of a key in their order.
+// Each job runs once, however keys open and close while workers fetch. With one worker that runs one job
+// at a time, the jobs of a key run in their order.
 func TestNoHeldJobIsLost(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 3} {

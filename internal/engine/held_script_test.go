@@ -62,7 +62,7 @@ func (s *testQueue) take(run, key string, n int) (dropped, held int, due store.H
 	return reply.Dropped, reply.Held, reply.HeldKeys, ids, places
 }
 
-// held is a job to hold, with its place; the key may be asked for in so many ms.
+// held returns a job to hold at a place. The gate may be asked about its key in ms milliseconds.
 func held(id, key, place string, ms int) store.HeldJob {
 	return store.HeldJob{ID: id, Key: key, Place: place, Until: time.Now().Add(time.Duration(ms) * time.Millisecond)}
 }
@@ -291,8 +291,8 @@ func TestHoldScriptHonoursRequests(t *testing.T) {
 	})
 }
 
-// Whatever brings a job back that was in hand and not run puts it to its place among
-// those of its key.
+// A fetched job that has not run goes back to its place among the jobs of its key, whether the worker
+// requeues it or reclaims a lost fetch.
 func TestBackToItsPlace(t *testing.T) {
 	t.Parallel()
 	for name, back := range map[string]func(s *testQueue, run, id string){

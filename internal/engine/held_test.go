@@ -23,7 +23,7 @@ type keyGate struct {
 	fakeGate
 	kmu     sync.Mutex
 	blocked map[string]time.Time // until when it says so; zero: nobody knows
-	permits map[string]any       // what it grants for a key
+	permits map[string]any       // by key: the permit that Admit returns
 	asks    []ask
 }
 
@@ -84,7 +84,7 @@ func (s *testQueue) clientOf(t *testing.T, g Gate, slots int) *Engine {
 	return c
 }
 
-// asDequeues fetches until so many jobs are there.
+// asDequeues fetches until n jobs are there.
 func asDequeues(t *testing.T, c *Engine, queue string, n int) []string {
 	t.Helper()
 	var ids []string
@@ -241,7 +241,7 @@ func TestUnusedPermitOfAKey(t *testing.T) {
 			g.permits["k"] = "k+"
 			g.grant.Permit = tc.grant
 			c := s.clientOf(t, g, 1)
-			c.noteDue(s.queue, store.HeldKeys{Any: true, Due: []string{"k"}}) // of which another worker has taken the jobs since
+			c.noteDue(s.queue, store.HeldKeys{Any: true, Due: []string{"k"}}) // another worker has taken the jobs of k since
 			c.served(fetch{queue: s.queue})
 			l := newGranted(g.grant)
 			n, _, err := c.take(l)
@@ -327,8 +327,8 @@ func TestHeldJobsOfABusyServer(t *testing.T) {
 		select {
 		case r := <-held:
 			got = append(got, r.id)
-			// They may come one by one: those of the first queue at each other of its turns,
-			// those of the second one at each other eighth of all turns.
+			// The held jobs may come one by one. The first queue hands one out in every second of its turns;
+			// the second queue has every eighth turn, and hands one out in every second of these.
 			most := uint64(3*2 + 2*turnEvery)
 			if r.id[0] == 'l' {
 				most = (3 + 1) * 2 * turnEvery
@@ -414,8 +414,8 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	}
 }
 
-// A key of which nobody knows more is asked for each second, and one that says "now"
-// not without a pause.
+// The engine asks the gate again about a refused key within a second if the key has no time, and after a
+// short pause if the time has passed.
 func TestKeyIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -563,7 +563,7 @@ func TestWorkerDiesWithAHeldJob(t *testing.T) {
 	}
 }
 
-// At the end of a worker what it had fetched goes back to its place.
+// A worker that stops puts its fetched held jobs back in their places, except for the job that is running.
 func TestHeldJobsGoBackAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := realQueue(t)

@@ -125,7 +125,7 @@ func (s *testQueue) ahead(id string, n int) string {
 	return "+" + strings.TrimSuffix(seconds, ".0") + "s"
 }
 
-// Instants of the history are those of the record, to the millisecond.
+// The history has the same times as the job's record, to the millisecond.
 func TestHistoryHasTimes(t *testing.T) {
 	t.Parallel()
 	bothRedises(t, func(t *testing.T, s *testQueue) {

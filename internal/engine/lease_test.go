@@ -119,7 +119,7 @@ func TestLeasesGoByTheClockOfRedis(t *testing.T) {
 	}
 	s.must(c.ExtendLeases(ctx))
 	near("extended", s.leaseOf("a"))
-	// Its own worker does not recover what it has in hand.
+	// A worker does not recover its own job in flight, even if the lease has lapsed.
 	s.lease("a", time.Unix(1, 0))
 	if n := asRecoverer(c); n != 0 {
 		t.Error("a worker recovers a job that it has in hand")

@@ -10,7 +10,7 @@ import (
 
 // Keys take turns while calls are scarce: the gate was refused permits of late, or the API is slow.
 const (
-	// slowBelow is how many calls a second are those of a slow API, if the slots of this worker are all busy.
+	// slowBelow is the rate, in calls a second, below which an API is slow, if all slots of this worker are busy.
 	slowBelow = 200
 	// paceOver is the time over which calls are counted for that, at least.
 	paceOver = 500 * time.Millisecond

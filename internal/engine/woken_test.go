@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lateReply delays one reply of Redis: what it says is from before what happens meanwhile.
+// lateReply delays one reply from Redis, so that the reply is older than the events meanwhile.
 type lateReply struct {
 	of   func(cmd redis.Cmder) bool
 	once sync.Once
@@ -48,9 +48,9 @@ func (l *lateReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// A job of which no message has come is found by the poll of a resync, whatever was under way when
-// it was enqueued: another poll, or a fetch that has found its queue empty. The test plays the loop
-// of the polls, so that each step has its place.
+// The poll of a resync finds a job whose wake message was lost, whatever was under way when the job
+// was enqueued: another poll, or a fetch that found the queue empty. The test runs the polls itself,
+// so that it controls the order of the steps.
 func TestResyncFindsJobWithoutMessage(t *testing.T) {
 	t.Parallel()
 	exists := func(cmd redis.Cmder) bool { return cmd.Name() == "exists" }

@@ -68,8 +68,8 @@ func (p *perNode) begin(node string) bool {
 	return true
 }
 
-// end reports whether begin has refused a call meanwhile: what it was for may be missing in the
-// reply of this one.
+// end ends a call and reports whether begin has refused another one meanwhile. Then the caller calls again,
+// because the reply to this call may be too old for the refused one.
 func (p *perNode) end(node string) (refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *queueWatch) node(queue string) string { return store.NodeOf(w.fetching,
 
 // WorkerOptions configure a Worker.
 type WorkerOptions struct {
-	// PollEvery is how often queues are polled of which no message has come. Default 1 s.
+	// PollEvery is the interval at which the worker polls its queues, in case a wake message was lost. Default 1 s.
 	PollEvery time.Duration
 	// SecondCheck is the time between the two checks of a lapsed lease that conclude its
 	// worker's death. Default two heartbeats.

@@ -29,7 +29,7 @@ var actScripts = map[Action]*Script{
 // Effect is the effect of an action on one job.
 type Effect int
 
-// The effects; actions.lua has those of the scripts.
+// The effects of actions; actions.lua defines the numbers that scripts return.
 const (
 	Refused Effect = 0 // its state does not allow it
 	Done    Effect = 1

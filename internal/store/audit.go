@@ -9,8 +9,8 @@ import (
 
 var auditScript = redis.NewScript(source("audit"))
 
-// RecordAct adds an act to the audit, which keeps the last most. Of the acts of a tenant, unless that is "", it keeps
-// the last ofTenant, and of those of all tenants half of most: a tenant's acts displace its own first.
+// RecordAct adds an act to the audit. The audit keeps the last most acts; among them it keeps the last ofTenant acts
+// of a tenant, unless that is "", and half of most for all tenants together. So a tenant's acts displace its own first.
 func (n Namespace) RecordAct(ctx context.Context, rdb redis.UniversalClient, most int, tenant string, ofTenant int, fields ...any) error {
 	keys := []string{n.AuditKey()}
 	if tenant != "" {

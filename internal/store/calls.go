@@ -71,7 +71,7 @@ func (n Namespace) CallTimes(ctx context.Context, rdb redis.UniversalClient, des
 	return out, nil
 }
 
-// callTimes are those of counts by bucket, nil without any: each time is the middle of its bucket.
+// callTimes returns the times of calls from counts by bucket, nil without any. Each time is the middle of its bucket.
 func callTimes(buckets map[int]int) *CallTimes {
 	t := &CallTimes{}
 	for _, count := range buckets {

@@ -122,8 +122,8 @@ func TestCheckMessage(t *testing.T) {
 	}
 }
 
-// A message passes the check exactly if asynq can decode it: what asynq cannot
-// decode would keep a slot for ever, and what it can is not to be refused.
+// A message passes the check exactly if asynq can decode it. A message that asynq cannot decode
+// would keep a slot for ever; the check must not refuse any other.
 func FuzzCheckMessage(f *testing.F) {
 	asynqs := asynqMessage(f)
 	for _, tc := range checked {

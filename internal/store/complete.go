@@ -96,7 +96,7 @@ func (a CompleteArgs) reply(cmd *redis.Cmd) ([]Completed, error) {
 	return out, nil
 }
 
-// Complete completes jobs and returns what it did to each. A second call changes nothing.
+// Complete completes jobs and returns the result for each job. A second call changes nothing.
 // Errors: Redis's.
 func Complete(ctx context.Context, rdb redis.Scripter, a CompleteArgs) ([]Completed, error) {
 	return a.reply(a.eval(ctx, rdb, (*Script).Run))

@@ -201,7 +201,7 @@ func readStats(cmd *redis.Cmd, queue string) (QueueStats, error) {
 }
 
 // Backlogs counts the unfinished jobs of the destinations that have any, without Tidegate's own.
-// After an error those of other nodes are counted. Errors: Redis's.
+// After an error it still counts the jobs on other nodes. Errors: Redis's.
 func (n Namespace) Backlogs(ctx context.Context, rdb redis.UniversalClient) (map[string]int, error) {
 	queues, err := n.ListQueues(ctx, rdb)
 	if err != nil {

@@ -64,7 +64,8 @@ func match(text string) (longest string) {
 	return longest
 }
 
-// CountErrors adds up to MostErrors counts, by SameError, to those of the hour of an instant. Errors: Redis's.
+// CountErrors adds counts, with texts from SameError, to the counts of a destination in an hour, and keeps the
+// MostErrors most frequent texts. Errors: Redis's.
 func (n Namespace) CountErrors(ctx context.Context, rdb redis.UniversalClient, destination string, hour time.Time, counts []ErrorCount) error {
 	args := []any{MostErrors, int((errorsKept + time.Hour).Seconds())}
 	for _, c := range counts {

@@ -31,7 +31,7 @@ func (e Eviction) May() bool {
 }
 
 // FullProblem says what a Redis that is out of memory means. Every surface that shows jobs prints it first, because
-// what it shows may be old: heartbeats of workers, counts and reasons are refused too.
+// the jobs may be out of date: Redis refuses heartbeats of workers, counts and reasons too.
 const FullProblem = "Redis is out of memory (maxmemory): jobs still run, but nothing is recorded, so what is shown may be old, and no job can be enqueued; raise its maxmemory"
 
 // ShortFullProblem is FullProblem where a program asks for the state of Redis.

@@ -28,7 +28,7 @@ type FetchArgs struct {
 	Max int
 	// Lease of the jobs.
 	Lease time.Duration
-	// Rekeys: other keys than those of the records hold jobs, so that the worker itself puts jobs
+	// Rekeys: by KEY_BY jobs have other keys than their records say, so the worker itself puts jobs
 	// behind held ones.
 	Rekeys bool
 	// Scarce: keys take turns, because calls are scarce.
@@ -41,7 +41,7 @@ type FetchArgs struct {
 
 // FetchReply is the result of a fetch.
 type FetchReply struct {
-	Dropped  int // ids that were dropped, those of expired jobs included
+	Dropped  int // ids that were dropped, the ids of expired jobs included
 	Held     int // jobs held behind others of their keys
 	Expired  int
 	Paused   bool // the queue is, by an operator

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// Any bytes may stand in Redis: decoding must answer, and what it answers must
+// Redis may hold any bytes: the decoder must return, and the message that it returns must
 // survive another round.
 func FuzzDecodeMessage(f *testing.F) {
 	full := (&store.Message{

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// heldOnes are the held jobs, those of key k, and the keys of which jobs are held.
+// heldOnes returns the held jobs of the queue, the held jobs of key k, and the keys that have held jobs.
 func (c *cellar) heldOnes() []string {
 	c.t.Helper()
 	var out []string

@@ -267,6 +267,6 @@ func (n Namespace) EventsChannel() string { return n.Key("events") }
 // EventsAnnounced is for how long after such a message of a queue there is no other one.
 const EventsAnnounced = 250 * time.Millisecond // as in prelude.lua
 
-// WakeChannel notifies workers that a queue has ready jobs ("<queue>"), or is to be checked
-// in so many milliseconds ("<queue> <ms>").
+// WakeChannel notifies workers that a queue has ready jobs ("<queue>"), or that they are to check
+// it after a time in milliseconds ("<queue> <ms>").
 func (n Namespace) WakeChannel() string { return n.Key("wake") }

@@ -25,7 +25,7 @@ func TestIdleSubscriptionIsPinged(t *testing.T) {
 		cut     bool
 	}{
 		"pinged":     {idle / 10, false},
-		"not pinged": {10 * idle, true}, // the proxy does what it is for
+		"not pinged": {10 * idle, true}, // the proxy cuts an idle connection
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

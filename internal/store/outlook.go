@@ -28,7 +28,7 @@ type Outlook struct {
 	Pause *PauseInfo
 	// KeyLengths are how many jobs some of the Keys in turns have.
 	KeyLengths []int
-	// Later is how many jobs become ready by each time, since the one before; those of held keys are not in order.
+	// Later is how many jobs become ready by each time, since the one before; the times of held keys are not in order.
 	Later []Timed
 	// Entered is when the ready jobs at some places entered the queue.
 	Entered  []Timed
@@ -62,7 +62,7 @@ func forecastErrors(starts []string) (e ForecastErrors) {
 	return e
 }
 
-// ForecastErrorsOf reads those of destinations, one for each of their queues, in one round trip. Errors: Redis's.
+// ForecastErrorsOf reads the forecast errors of each queue of the destinations, in one round trip. Errors: Redis's.
 func (n Namespace) ForecastErrorsOf(ctx context.Context, rdb redis.UniversalClient, destinations []string) ([][]ForecastErrors, error) {
 	out, cmds := make([][]ForecastErrors, len(destinations)), make([][]*redis.StringSliceCmd, len(destinations))
 	if _, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {

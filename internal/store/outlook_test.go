@@ -10,7 +10,7 @@ import (
 	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
-// sampled is an id of which one of fifty are.
+// sampled is an id that gets a forecast; one id in fifty does.
 const sampled = "s9"
 
 // The start of a job with a forecast is compared with it, once; what its queue tells of that is its error.

@@ -23,7 +23,7 @@ type Override struct {
 // NoRate is the rate of an override that lifts the limit.
 const NoRate = "off"
 
-// LimitField is the name that a limit of destinations has among operators' limits, beside those of destinations.
+// LimitField is the field of a named limit in OverridesKey. The prefix keeps it apart from a destination of that name.
 func LimitField(name string) string { return "limit:" + name }
 
 // OverridesKey is the hash of operators' limits: name, or LimitField → JSON of an Override.

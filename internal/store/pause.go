@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// PauseInfo is an operator's pause of a queue, as JSON: the value of PausedKey, of which
-// asynq checks only the existence.
+// PauseInfo is an operator's pause of a queue. PausedKey holds it as JSON; asynq checks only whether
+// this key exists.
 type PauseInfo struct {
 	Since  int64  `json:"since"` // unix milliseconds; 0: unknown
 	By     string `json:"by"`

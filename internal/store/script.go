@@ -25,9 +25,9 @@ func source(names ...string) string {
 	return out.String()
 }
 
-// Script is a script on the keys of one queue, most of which it derives from the ids that it
-// finds. While a Cluster moves the queue's slot from one node to another, some of them are on
-// the one and some on the other: a script would be cut off in the middle, or take a key that
+// Script is a script on the keys of one queue. The script derives most keys from the ids that it
+// finds. While a Cluster moves the queue's slot from one node to another, some of the keys are on
+// the one node and some on the other: the script would be cut off in the middle, or take a key that
 // has not arrived for a missing one. So the last of its KEYS is a key that never exists:
 // Redis answers TRYAGAIN instead of starting the script, until the slot is on one node. A
 // script that touches KEYS[1] alone needs none of this.
@@ -38,15 +38,15 @@ type Script struct {
 
 var scripts = map[string]string{} // by SHA-1
 
-// script makes a Script of files of this package, the last of which names it.
+// script joins files of this package to a Script, which has the name of the last file.
 func script(names ...string) *Script {
 	s := &Script{s: redis.NewScript(withPrelude(source(names...))), name: names[len(names)-1]}
 	scripts[s.Hash()] = s.name
 	return s
 }
 
-// DoctorScript is one of internal/doctor's scripts, each of which finds and repairs one kind
-// of damage.
+// DoctorScript returns a script of internal/doctor by its name. Each of these scripts finds and
+// repairs one kind of damage.
 func DoctorScript(name string) *Script { return script("doctor/common", "doctor/"+name) }
 
 // ScriptName is the file name of the script with the SHA-1, without extension; "" for one

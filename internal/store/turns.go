@@ -21,9 +21,9 @@ const (
 	rekeyed    = 50 // jobs that are read for their keys
 )
 
-// Sort sorts some pending jobs of a queue, the next ones first, behind those of their keys, which take turns
-// then. keyOf returns the key of an encoded message, given that of its record; nil: that. more is true if
-// jobs are left. Errors: Redis's.
+// Sort moves some pending jobs of a queue, the next ones first, behind the held jobs of their keys. The keys take
+// turns from then on. keyOf returns the key of an encoded message, given the key in the job's record; nil: the
+// record's key. more is true if jobs are left. Errors: Redis's.
 func Sort(ctx context.Context, rdb redis.UniversalClient, queue string, keyOf func(msg, own string) string) (more bool, err error) {
 	args := []any{queue, sortAtOnce}
 	if keyOf != nil {

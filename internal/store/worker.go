@@ -83,7 +83,8 @@ func NotReached(live map[string]Worker, destination string) (first Unreachable, 
 	return first, unreached
 }
 
-// Doubt is a kind of such responses. At is when the last one came, in unix milliseconds.
+// Doubt counts responses of one kind whose status may not say what they mean. At is when the last one came,
+// in unix milliseconds.
 type Doubt struct {
 	Kind  string `json:"kind"`
 	Count int    `json:"count"`

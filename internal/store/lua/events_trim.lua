@@ -5,7 +5,7 @@
 -- ARGV[3] ms that entries without callbacks stay at most
 -- ARGV[4] how many of these stay at most
 -- ARGV[5] how many entries dropped at once mean that there may be more
--- returns {dropped entries (-1: the stream), those of them without callbacks}. Redis drops
+-- returns {dropped entries (-1: the stream), dropped entries without callbacks}. Redis drops
 --   up to 10,000 at once, of each kind: where it has, there may be more
 local stream_key, wanted_key, relayed_key = KEYS[1], KEYS[2], KEYS[3]
 local most, keep_ms, keep_unrelayed_ms, most_unrelayed, at_once = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

@@ -6,7 +6,7 @@
 -- ARGV[3] how many jobs at most        ARGV[4] worker
 -- ARGV[5] the run: a unique name of this fetch, which the outcomes of its jobs carry
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
--- ARGV[7] 1 if the worker itself holds jobs behind others: their keys are not those of the records
+-- ARGV[7] 1 if the worker itself holds jobs behind others: by KEY_BY their keys differ from their records' keys
 -- ARGV[8] whether calls are scarce, so that keys take turns: '' no, '1' yes, 'by' yes, and the worker
 --   itself sorts pending jobs, by KEY_BY
 -- ARGV[9] weights of keys that are not 1, as '\n<key>=<weight>...\n'

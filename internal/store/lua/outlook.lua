@@ -6,7 +6,7 @@
 -- returns {now in unix ms, pending jobs, jobs in flight, held jobs of keys in turns, keys in turns, other held jobs,
 --   jobs that wait for parents, the operator's pause ('' = none), {lengths of keys in turns},
 --   {unix ms, how many become ready by then since the one before, ...}, {place, when the job there entered in unix ms, ...},
---   {id, expires at, as one of so many, when it entered or is due, state, ...} of jobs that expire,
+--   {id, expires at, how many jobs it stands for, when it entered or is due, state, ...} of jobs that expire,
 --   messages of some pending jobs, long ones without their payloads, {forecast errors of a job that started, ...},
 --   {id that gets a forecast, its place, 1 if that is in the turns of its key, ...},
 --   {how many jobs completed from each instant until the next, and since the last}, empty if none is kept}

@@ -12,8 +12,8 @@
 --   since on its left, id, ...}; of a set {id, score, ...}, and before
 --   them, of a growing one, how many of the following came since at its top
 --
--- New ids of a list are read from right to left, and those of a growing set from the bottom
--- up, so that all read ids are contiguous.
+-- The script reads new ids of a list from right to left, and new ids of a growing set from the
+-- bottom up, so that all read ids are contiguous.
 local key = KEYS[1]
 local kind, n, known, known_at, top = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
@@ -61,7 +61,7 @@ if kind == 'growing' then
 end
 local from, out = 0, { 0, 0 }
 if known ~= '' then
-  -- Beyond so many new ids it is cheaper to begin again.
+  -- With more than 10,000 new ids it is cheaper to begin again.
   local at = redis.call('LPOS', key, known, 'MAXLEN', 10000)
   if at then
     local newer = redis.call('LRANGE', key, math.max(0, at - n), at)

@@ -5,7 +5,7 @@
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] parent   ARGV[3] its state   ARGV[4] reason of a cancel
 -- ARGV[5] its output ('' = none)   ARGV[6] bytes that a child keeps of the outputs of its parents
--- ARGV[7] what it keeps of an output beyond that   ARGV[8...] children
+-- ARGV[7] the text that a child keeps in place of an output beyond that   ARGV[8...] children
 -- returns how many were released or cancelled
 local parent, parent_state, why, output, most, beyond = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 allow_when_full()

@@ -1,8 +1,8 @@
 -- What scripts share: the places of a job, and its moves between them. ARGV[1] of each is
 -- the queue; all keys of a queue share its slot, so the ones that are not in KEYS are derived
 -- from it. Redis runs all of a script at each call, so prelude.go gives each one only the
--- definitions that it uses, which empty lines separate. A script calls what it seldom needs as
--- rare().name: that is made when it is called.
+-- definitions that it uses; empty lines separate the definitions. A script calls a function that it
+-- seldom needs as rare().name: the first such call makes the function.
 --
 -- A job that leaves the pending list leaves a tombstone in it, because removing from the
 -- middle of a list of a million takes 18 ms: its hash has the field tombstone, fetch.lua
@@ -29,7 +29,8 @@ local function foreign(msg)
   return string.sub(msg, 1, 18) ~= '\10\16tidegate:publish' and string.sub(msg, 1, 1) == '\10'
 end
 
--- The type of such a task, cut off after 100 bytes. It follows its length, a varint.
+-- Returns the type of a foreign task, cut off after 100 bytes. In the message the length of the type,
+-- a varint, comes before it.
 local function type_of(msg)
   local first, n = 3, string.byte(msg, 2) or 0
   while first < 12 and (string.byte(msg, first - 1) or 0) >= 128 do
@@ -45,8 +46,8 @@ local function allow_when_full()
   redis.call('DEL', ours .. 'none')
 end
 
--- Notifies the workers of the queue, which do not poll an empty one: jobs are ready, or the
--- queue is to be checked in so many ms. The message is "<queue>" or "<queue> <ms>".
+-- Notifies the workers of the queue that it has ready jobs or, with ms, that they are to check it in ms
+-- milliseconds. Workers do not poll an empty queue. The message is "<queue>" or "<queue> <ms>".
 local function wake(ms)
   redis.pcall('PUBLISH', namespace .. ':wake', ms and queue .. ' ' .. int(ms) or queue)
 end
@@ -82,8 +83,9 @@ local function release_children_of(id)
   wake(5000)
 end
 
--- When a lease ends that lasts so many ms at least, as a score: unix seconds. Whole ones, as
--- asynq's: Redis reads the text of all others in a small set for each member that it adds.
+-- Returns when a lease of at least ms milliseconds ends, as a score in unix seconds. The score is whole,
+-- as asynq's scores are: Redis keeps fractional scores of a small set as text, and parses all of them for
+-- each member that it adds.
 local function lease_end(ms)
   return int(math.ceil((now + tonumber(ms)) / 1000))
 end
@@ -337,7 +339,7 @@ local function to_front(id, key)
   local at = redis.call('ZSCORE', ours .. 'held_keys', name)
   if at or place and redis.call('EXISTS', ours .. 'turns') == 1 then
     if not place then
-      -- It came from the pending list: its place is the time of the fetch, before those of the fetch that are back.
+      -- A job from the pending list goes to the time of its fetch, before the jobs of this fetch that are back already.
       local from = (tonumber(f[4] or '') or 0) * 1000
       local back = redis.call('ZRANGEBYSCORE', held_of(name), int(from), int(from + 999), 'WITHSCORES', 'LIMIT', 0, 1)
       place = (tonumber(back[2] or '') or from + 1000) - 1
@@ -394,9 +396,9 @@ local function shorten_wait(id, key, state, at, wait)
   end
 end
 
--- Shortens a portion of what lasts longer than it was to, because the clock has gone back:
--- leases, waits of relative length, and those of held keys. Returns the cursor to go on with,
--- '0' at the end.
+-- Shortens a portion of the leases, of the waits of relative length and of the waits of held keys that
+-- last longer than intended, because the clock has gone back. Returns the cursor to go on with, '0' at
+-- the end.
 local function shorten_all(cursor, lease_ms)
   local more = shorten_leases(lease_ms) == 100
   more = make_held_keys_due() == 1000 or more
@@ -523,9 +525,9 @@ local function return_unstarted(id, key, expires_at, action)
   return action and apply_action(id, key, action, 'pending')
 end
 
--- Sorts the next n pending jobs behind those of their keys, which take turns from then on, unless
--- their breakers hold them. by_id has their keys by KEY_BY, if it is given. Returns how many jobs
--- were sorted.
+-- Moves the next n pending jobs behind the held jobs of their keys. The keys take turns from then on,
+-- unless their breakers hold them. by_id has their keys by KEY_BY, if it is given. Returns how many
+-- entries it took from the pending list, tombstones included.
 local function sort_pending(n, by_id)
   local ids, gone, all, lists = redis.call('RPOP', asynq .. 'pending', n) or {}, 0, {}, {}
   local at, now_us = turn_now(), clock[1] * 1000000 + clock[2]
@@ -581,7 +583,7 @@ local function begin_turns(sort, want, has_held)
   return more, has_held
 end
 
--- Takes jobs of keys in turn, or of one key that is not in turns. weights are those of fetch.lua.
+-- Takes jobs of keys in turn, or of one key that is not in turns. weights is ARGV[9] of fetch.lua.
 local function turns_of(weights, one)
   local at = turn_now()
   local function weight(name)

@@ -1,4 +1,4 @@
--- Sorts pending jobs behind those of their keys, which take turns.
+-- Moves pending jobs behind the held jobs of their keys; the keys take turns from then on.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] how many at most

@@ -2,7 +2,7 @@
 -- place is removed.
 --
 -- KEYS[1] pending
--- ARGV[4] the index   ARGV[5] what it holds: the name of one of the checks below
+-- ARGV[4] the index   ARGV[5] the check of its entries: the name of one of the checks below
 -- ARGV[6] of what: see the check
 -- ARGV[7] cursor      ARGV[8] how many at most, about
 -- returns {cursor to go on with ('0' = that was all), how many were looked at, found}
@@ -38,8 +38,9 @@ function checks.deferred(id)
   end
 end
 
--- Leases of a length of so many ms: one that ends later than that was set before the clock went
--- back. If the job's state is active and it is not in the list of jobs in flight, the list has lost it.
+-- Leases; of is the length of a lease in ms. A lease that ends later than this length from now was set
+-- before the clock went back. If the job's state is active and it is not in the list of jobs in flight,
+-- the list has lost it.
 function checks.lease(id, score)
   if redis.call('LPOS', asynq .. 'active', id) then
     if score > tonumber(lease_end(of)) then

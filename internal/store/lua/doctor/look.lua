@@ -10,7 +10,7 @@ local known = tonumber(known_since)
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
   expired = ours, paused = ours, waiting = ours }
 
--- A held job is among all of them, and among those of its key, '' without one.
+-- A held job is in two sets: the held jobs of the queue and the held jobs of its key, '' without a key.
 local function held_well(id, name)
   return redis.call('ZSCORE', ours .. 'held', id) and redis.call('ZSCORE', held_of(name or ''), id)
 end

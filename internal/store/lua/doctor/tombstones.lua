@@ -4,9 +4,9 @@
 -- KEYS[1] pending
 -- ARGV[4] how long a list is counted here
 -- ARGV[5] the counter at an earlier reading ('' = unknown)
--- ARGV[6] what it should be
+-- ARGV[6] the right count at that reading
 -- returns {-1 if the list is too long, 1 if the count is wrong, 0 if it is right;
---   the count, what it should be}
+--   the count, the right count}
 local pending_key = KEYS[1]
 local short_list, counted, expected = ARGV[4], ARGV[5], ARGV[6]
 local count = tonumber(redis.call('GET', ours .. 'tombstones') or 0)
