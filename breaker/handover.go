@@ -13,6 +13,7 @@ func (p Permit) MarshalText() ([]byte, error) {
 	if p.c == nil {
 		return nil, nil
 	}
+	p.endSlot() // whoever reports the text has it
 	until, holding := int64(0), p.holds
 	if p.confined {
 		holding |= confinedInText

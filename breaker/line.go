@@ -31,6 +31,18 @@ func (l *waitLines) any() bool {
 	return len(l.of) > 0
 }
 
+// some reports whether some caller in line is such.
+func (l *waitLines) some(such func(*Breaker) bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.of {
+		if slices.ContainsFunc(line, func(w *waiter) bool { return such(w.call) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // join returns a waiter at the end of the line for a call of b, which must call leave.
 func (l *waitLines) join(key string, b *Breaker, passed chan Permit) *waiter {
 	w := &waiter{lines: l, key: key, first: make(chan struct{}), call: b, passed: passed}

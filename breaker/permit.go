@@ -329,7 +329,7 @@ func (p Permit) report(ctx context.Context, o Outcome, pass func(to func(*Breake
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o, p.inUse()) && !p.corrects(&o) {
 		return p.unsent(owner, parent, child), nil
 	}
-	if p.passed() || p.passSlot(&o, pass) {
+	if p.passSlot(&o, pass) || p.passed() {
 		return p.unsent(owner, parent, child), nil
 	}
 	return p.send(ctx, owner, o)
@@ -679,7 +679,7 @@ func (p Permit) Release(ctx context.Context) error {
 	}
 	first := c.inFlight.remove(p.id, p.slotRef) || p.handed
 	switch {
-	case p.slot != nil && (p.passed() || p.passSlot(&Outcome{kind: success}, nil)):
+	case p.slot != nil && (p.passSlot(&Outcome{kind: success}, nil) || p.passed()):
 		return nil
 	case p.holds == 0:
 		if c.mustReport(c.view.Load(), c.keys.get(p.key), p.key, &Outcome{}) {
@@ -728,6 +728,7 @@ func (q *question) taken(p Permit) {
 
 // ReleaseAll is [Permit.Release] of permits of one AllowN, in one Redis command.
 func (b *Breaker) ReleaseAll(ctx context.Context, permits []Permit) error {
+	permits = slices.DeleteFunc(slices.Clone(permits), Permit.passed)
 	if len(permits) == 0 {
 		return nil
 	}

@@ -11,7 +11,8 @@ import (
 // other: to Redis they are one.
 type slot struct {
 	mu    sync.Mutex
-	turn  int       // of the call that holds it; -1: it cannot be passed on any more
+	turn  int       // of the call that has it, or had it last
+	over  bool      // it cannot be passed on any more
 	since int       // turn in which Redis has renewed its lease
 	until time.Time // end of that lease, on this process's clock; zero: it is the first one, of the permit
 }
@@ -22,6 +23,12 @@ const (
 	mostTurns = 20
 	keepSlot  = 5 * time.Second // or a quarter of ProbeTimeout, if that is less
 )
+
+// keepsLease is what each call has of a lease at least.
+func (c *granter) keepsLease() time.Duration {
+	lease := c.options.ProbeTimeout
+	return lease - min(keepSlot, lease/4)
+}
 
 // newSlot returns that of a new permit.
 func (c *granter) newSlot() *slot {
@@ -47,8 +54,8 @@ func (p Permit) endSlot() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.turn == p.turn {
-		s.turn = -1
+	if s.turn == p.turn && !s.over {
+		s.over = true
 		p.c.slotsHeld.Add(-1)
 	}
 }
@@ -76,12 +83,10 @@ func (p Permit) passTo(generation uint64, pass func(to func(*Breaker) (Permit, b
 	c, line := p.c, p.slotKey()
 	now := c.clock.now()
 	to := func(b *Breaker) (Permit, bool) {
-		d, err := c.drawsOf(b.cost, b.said)
-		otherKey := b.key != p.key && (line != "" || c.asksForKey(b.key))
-		if err != nil || !d.equal(p.draws) || otherKey || b.leave != 0 || b.lease > c.options.ProbeTimeout || !c.keys.get(b.key).plain() {
+		if !p.fits(b) {
 			return Permit{}, false
 		}
-		next, ok := p.nextTurn(now)
+		next, ok := p.nextTurn(now, b.lease)
 		if !ok {
 			return Permit{}, false
 		}
@@ -101,6 +106,19 @@ func (p Permit) passTo(generation uint64, pass func(to func(*Breaker) (Permit, b
 	return pass(to)
 }
 
+// fits reports whether the slot may be of a call of b, but for its lease.
+func (p Permit) fits(b *Breaker) bool {
+	c := p.c
+	d, err := c.drawsOf(b.cost, b.said)
+	otherKey := b.key != p.key && (p.slotKey() != "" || c.asksForKey(b.key))
+	return err == nil && d.equal(p.draws) && !otherKey && b.leave == 0 && c.keys.get(b.key).plain()
+}
+
+// hinders reports whether a call of b may wait for the slot, and cannot get it but by Redis.
+func (p Permit) hinders(b *Breaker) bool {
+	return (b.key == p.key || p.holds.known()) && (b.lease > p.c.keepsLease() || !p.fits(b))
+}
+
 // slotKey is the key whose slot the permit holds; "" is none.
 func (p Permit) slotKey() string {
 	if p.holds.keyKnown() {
@@ -109,9 +127,10 @@ func (p Permit) slotKey() string {
 	return ""
 }
 
-// nextTurn is the permit of the next call that holds the slot; false if the slot must be given back.
-func (p Permit) nextTurn(now time.Time) (next Permit, ok bool) {
-	c, s, lease := p.c, p.slot, p.c.options.ProbeTimeout
+// nextTurn is the permit of the next call that holds the slot, which asks for a lease, 0 for none; false if the slot
+// cannot be its.
+func (p Permit) nextTurn(now time.Time, asked time.Duration) (next Permit, ok bool) {
+	c, s := p.c, p.slot
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = p
@@ -119,27 +138,30 @@ func (p Permit) nextTurn(now time.Time) (next Permit, ok bool) {
 	if s.until.After(p.until) {
 		next.until = s.until
 	}
-	keep := min(keepSlot, lease/4)
-	left := next.until.Sub(now) - (lease - keep)
-	if s.turn != p.turn || s.turn+1-s.since >= mostTurns || left <= 0 {
+	left := next.until.Sub(now) - c.keepsLease()
+	if s.turn != p.turn || s.over || s.turn+1-s.since >= mostTurns || left <= 0 || next.until.Sub(now) < asked {
 		return p, false
 	}
 	s.turn++
 	next.turn = s.turn
-	if p.holds&holdsSlots == 0 && (s.turn-s.since >= mostTurns/2 || left < keep/2) {
+	if p.holds&holdsSlots == 0 && (s.turn-s.since >= mostTurns/2 || left < (c.options.ProbeTimeout-c.keepsLease())/2) {
 		turn := s.turn
 		c.spawn(func() { p.renewSlot(turn) })
 	}
 	return next, true
 }
 
-// renewSlot asks Redis to leave the slot to this instance, with a new lease.
+// renewSlot asks Redis to leave the slot to this instance, with a new lease, unless a caller in line needs it back there.
 func (p Permit) renewSlot(turn int) {
 	c, s, started := p.c, p.slot, p.c.clock.now()
+	if c.waiting.some(p.hinders) {
+		return
+	}
+	lease := max(c.options.ProbeTimeout, p.until.Sub(started)) // never an earlier end
 	q := c.question(acquireScript, p.slotKey())
 	q.caps()
 	q.text("permit", token(p.id))
-	q.number("lease", millis(c.options.ProbeTimeout))
+	q.number("lease", millis(lease))
 	q.flag("learn", !c.options.NoLearning)
 	q.flag("key_only", !p.holds.known())
 	q.number("renews", c.slotsHeld.Load())
@@ -147,6 +169,6 @@ func (p Permit) renewSlot(turn int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && r.result == resultGranted {
-		s.since, s.until = turn, started.Add(c.options.ProbeTimeout)
+		s.since, s.until = turn, started.Add(lease)
 	}
 }

@@ -111,7 +111,7 @@ local function ask(b, token)
       end
     end
   end
-  if b.state == 'OPEN' then
+  if b.state == 'OPEN' or given('renews') ~= '' then
     return 'open', until_reset(b) and 0 or math.ceil(b.open_until - now)
   end
   if b.probe_token == token then
