@@ -101,9 +101,14 @@ type place struct {
 	line *line
 }
 
-func (p *place) wait(ctx context.Context) (breaker.Permit, error) {
+// wait waits for a slot, of a job that expires at an instant, if ever: it is not kept from that.
+func (p *place) wait(ctx context.Context, expires time.Time) (breaker.Permit, error) {
 	defer p.line.move()
-	permit, err := p.Wait(ctx, inLineFor)
+	most := inLineFor
+	if !expires.IsZero() {
+		most = max(1, min(most, time.Until(expires)))
+	}
+	permit, err := p.Wait(ctx, most)
 	return permit, err //nolint:wrapcheck // it is asked again
 }
 
@@ -112,6 +117,13 @@ func (p *place) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	p.Leave(ctx)
+}
+
+// outlasts reports whether a slot that is passed on has a lease for a call of the longest time: another call has had up
+// to 5 s or a quarter of it.
+func (s settings) outlasts() bool {
+	lease := s.breaker.ProbeTimeout
+	return lease-s.timeout >= min(5*time.Second, lease/4)
 }
 
 // onlySlots reports whether nothing is declared but how many calls may be in flight, of all keys.
@@ -124,5 +136,5 @@ func (s settings) onlySlots() bool {
 			return false
 		}
 	}
-	return capped && !s.vary() && len(o.Rate)+len(o.KeyRate)+o.KeyConcurrency+len(s.reserve) == 0
+	return capped && s.outlasts() && !s.vary() && len(o.Rate)+len(o.KeyRate)+o.KeyConcurrency+len(s.reserve) == 0
 }

@@ -54,7 +54,7 @@ func (d *decider) inTime(p breaker.Permit) bool {
 func (d *destination) awaitStart(ctx context.Context, delivery *engine.Delivery) {
 	if inLine, ok := delivery.Permit.(*place); ok {
 		delivery.Permit = nil
-		if p, err := inLine.wait(ctx); err == nil { // otherwise permit has the error
+		if p, err := inLine.wait(ctx, delivery.Expires); err == nil { // otherwise permit has the error
 			delivery.Permit = p
 		}
 		return

@@ -41,7 +41,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	}
 	report := permit.Report
 	var next breaker.Permit
-	if ofKey && len(d.gate.classes) == 0 && d.gate.slots.next(permit.Key()) && d.engine.TakesSlots() {
+	if ofKey && d.s.outlasts() && len(d.gate.classes) == 0 && d.gate.slots.next(permit.Key()) && d.engine.TakesSlots() {
 		report = func(ctx context.Context, o breaker.Outcome) (status breaker.Status, err error) {
 			status, next, err = permit.ReportNext(ctx, o)
 			return status, err
