@@ -237,6 +237,9 @@ func (c *granter) needsRedis(key string) bool {
 
 // asksForKey reports whether each call of the key needs Redis, besides the destination's.
 func (c *granter) asksForKey(key string) bool {
+	if v := c.keys.get(key); v != nil && v.record.Failures > 0 && !c.view.Load().free() {
+		return true // it may leave the call to another key
+	}
 	return key != "" && c.asksForKeys()
 }
 

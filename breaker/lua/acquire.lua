@@ -44,6 +44,7 @@ local token, lease, cost = given('permit'), number(named.lease), math.max(1, num
 local probe_lease = number(named.probe_lease or lease)
 local have, key_have, at = number(named.have), number(named.key_have), number(named.at)
 local limits_only = given('limits_only') ~= ''
+local LEAVES_TEST = 250 -- ms
 local key_only, rate_only = given('key_only') ~= '', given('rate_only') ~= ''
 
 -- to_decide says that time has done something: the rules are asked first.
@@ -172,6 +173,12 @@ local function further(b, declared, starts)
   end
 end
 
+-- leaves_test says that a key that was refused last leaves a call that decides for all keys to another one, for a time.
+local function leaves_test(parent, child)
+  return parent.all_at > parent.all_over and (parent.state == 'HALF_OPEN' or parent.confirming > 0) and
+    (child.failures > 0 or child.state ~= 'CLOSED') and now < parent.updated_at + LEAVES_TEST
+end
+
 local parent, child = read_breakers()
 local flags, takes = {}, {}
 local function need(b, prefix)
@@ -203,7 +210,7 @@ if not key_only and not rate_only and not limits_only then
   denied = need(parent, '')
 end
 if not denied and child and not rate_only and not limits_only then
-  denied = need(child, 'key-')
+  denied = leaves_test(parent, child) and finish('denied', parent, child, child.name, 'probe ' .. LEAVES_TEST) or need(child, 'key-')
 end
 if denied then
   return denied

@@ -16,12 +16,12 @@ local TEXTS_SHARED = #TEXTS - 3
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 'open_until', 'asked_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_since',
-  'streak_over', 'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'updated_at',
-  'confirming', 'alone_at', 'early_until', 'doubted', 'beside', 'real' }
+  'streak_over', 'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'updated_at',
+  'confirming', 'alone_at', 'early_until', 'doubted', 'beside', 'real', 'streak_sent', 'keys_needed', 'all_since', 'all_at', 'all_over', 'all_keys' }
 -- Of a learned limit: instances need the first ones. Only stored once there is one.
 local LEARNED, LEARNED_SHARED = { 'learned_since', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
   'round_calm', 'refused_at', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_careful', 'learned_enough', 'learned_calm', 'probe_due',
-  'round_doubted', 'guess_since', 'round_hold' }, 8
+  'round_doubted', 'round_hold' }, 8
 local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'round_hold', 'ramp_ok' } -- by each call
 
 -- plain says that any call may start: instances need not know of the breaker.

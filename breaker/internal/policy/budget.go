@@ -133,9 +133,6 @@ func (b *breaker) noteWindow(w window, known bool, left int64, reset float64, li
 	default:
 		if b.Metered == 0 {
 			*b.joined = true
-			if b.guesses() && b.LearnedSince == b.GuessSince {
-				b.clearLearned() // a guess was all that there was
-			}
 			b.Metered, b.Confirming = b.ms(), 0
 		}
 		w.left, w.reset, b.dirty = left, int64(math.Ceil(reset)), true

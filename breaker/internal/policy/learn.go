@@ -50,9 +50,6 @@ func (b *breaker) nearLearned() bool {
 	return b.LearnedGap > 0 && float64(b.RoundUsed) >= .9*float64(b.LearnedLength)/float64(b.LearnedGap)
 }
 
-// guesses says that one call alone is to show whether all keys meet a limit.
-func (b *breaker) guesses() bool { return b.Confirming == rampLimit+1 }
-
 func (b *breaker) beginRound(at, used int64) {
 	b.RoundStarted, b.RoundAnchor, b.RoundUsed, b.RoundHold, b.dirty = at, at, used, 0, true
 }
@@ -65,20 +62,6 @@ func (b *breaker) beginLearning() {
 // askAgain lets one call in when no other is in flight: it confirms the limit.
 func (b *breaker) askAgain(flying int64) {
 	b.Confirming, b.Ramp, b.RampOK, b.ProbeToken, b.dirty = max(1, flying), 1, 0, "", true
-}
-
-// wrongGuess: a limit that all keys meet is none. That costs 32 times as long as it took, at most a cooldown, and at
-// least a minute. Three guesses may follow each other, the next ones wait until that time has passed: wrong guesses
-// take at most 3 % of the time.
-func (b *breaker) wrongGuess() {
-	began, after := b.GuessSince, b.GuessAfter
-	b.Confirming, b.ProbeToken, b.GuessSince = 0, "", 0
-	b.Ramp, b.RampOK, b.dirty = one(b.slowStartEnd() > 1), 0, true
-	if b.LearnedSince == began {
-		b.clearLearned() // the guess was all that there was
-	}
-	cost := max(60000, 32*min(b.now-float64(began), b.cooldown()))
-	b.GuessAfter = int64(math.Floor(max(float64(after), b.now-2*cost) + cost))
 }
 
 func (b *breaker) emit(kind learner.Kind, others, refused, sent int64) *learner.Event {
@@ -102,14 +85,8 @@ func (b *breaker) counted(text string) {
 // that confirms. It returns false if a slow start does not count it.
 func (b *breaker) accepted(e *Event, others int64) bool {
 	if b.Confirming > 0 && b.ProbeToken == e.Permit {
-		if !b.guesses() {
-			b.emit(learner.Confirmed, others, b.Failures, e.Sent)
-			return false
-		}
-		b.wrongGuess()
-		if b.LearnedSince > 0 && e.Sent >= b.RoundStarted {
-			b.RoundUsed, b.RoundTotal = b.RoundUsed+1, b.RoundTotal+1
-		}
+		b.emit(learner.Confirmed, others, b.Failures, e.Sent)
+		return false
 	}
 	if b.Confirming == 0 && b.LearnedCareful > 0 && b.Failures > 0 && others == 0 {
 		b.emit(learner.Unrefused, 0, b.Failures, 0)
@@ -136,7 +113,7 @@ func (b *breaker) limitedWhileLearning(e *Event, others int64) {
 			b.RefusedAt = e.Sent
 		}
 		b.emit(learner.Dry, others, b.Failures, e.Sent)
-	case others > 0 && b.ProbeToken == "" && b.Confirming <= rampLimit:
+	case others > 0 && b.ProbeToken == "" && !b.doubts():
 		b.Confirming = min(b.Confirming, others)
 	}
 }

@@ -23,6 +23,7 @@
 //
 // An outage is a part of other outcomes: a failure that is known to be 5xx or no response, and a success that is 401 or
 // 403. Any other response resets its count. A report of a call that began before the last transition is as one in OPEN.
+// Whether a refusal is a key's or the destination's: keys.go.
 package policy
 
 import "math"

@@ -10,17 +10,20 @@ import (
 type report struct {
 	*Event
 	parent, child, owner *breaker // owner of the limit
+	dropped              bool     // it was taken for everyone's
 }
 
 // apply applies the outcome to the breakers that it concerns, and counts it for an outage.
 func (r *report) apply() {
-	ofKeys := r.child != nil && r.Kind == Limited && r.Scope == "" && r.Generation >= r.parent.Generation && r.parent.ofAllKeys(r.child, r.Event)
+	was := r.parent.ofAll()
+	ofAll := r.child != nil && r.Kind == Limited && r.Scope == "" && r.parent.ofAllKeys(r.child, r.Event)
+	r.dropped = was && !r.parent.ofAll()
 	r.owner = r.parent
-	if r.child != nil && r.Scope != "global" && !ofKeys {
+	if r.child != nil && r.Scope != "global" && !ofAll {
 		r.owner = r.child
 	}
 	if r.Scope == "key" {
-		untold := report{&Event{Kind: Neutral, Permit: r.Permit, Generation: r.Generation, Known: r.Known, Metered: r.Metered, Sent: r.Sent}, r.parent, r.child, r.owner}
+		untold := report{&Event{Kind: Neutral, Permit: r.Permit, Generation: r.Generation, Known: r.Known, Metered: r.Metered, Sent: r.Sent}, r.parent, r.child, r.owner, false}
 		untold.applyTo(r.parent, r.Metered)
 		if r.child == nil {
 			return
@@ -34,6 +37,9 @@ func (r *report) apply() {
 	switch {
 	case r.Outage == "" && !r.Uncalled && !r.Known:
 		r.endStreaks()
+		if r.Kind == Succeeded && r.Scope != "key" {
+			r.parent.keyAccepted(r.Event)
+		}
 	case r.Outage != "" && !r.Known:
 		// 5xx is of the destination. A 401 or 403 may be of the key alone, until other keys get it too.
 		ofKey := r.child != nil && (r.Outage != "down" || r.Scope == "key")
@@ -56,11 +62,12 @@ func (r *report) endStreaks() {
 		if b == nil || !b.counts() || b.Streak == 0 || b == r.parent && r.Scope == "key" {
 			continue
 		}
-		goesOn := r.Kind == Failed || r.Kind == Neutral || r.Kind == Limited && b.StreakOf == "429" && r.Scope != "global" ||
-			b.guesses() && b.ProbeToken != r.Permit // it began before the guess
-		if at := r.acceptedBy(b); !goesOn {
+		if b.StreakOf == "429" {
+			continue // keyAccepted ends it
+		}
+		if at := r.acceptedBy(b); r.Kind != Failed && r.Kind != Neutral {
 			b.endStreak(max(at, r.Ended))
-		} else if at > b.StreakOver && !b.guesses() {
+		} else if at > b.StreakOver {
 			b.endStreak(at)
 		}
 	}
@@ -198,6 +205,8 @@ func (r *report) byProbe(b *breaker, kind Kind, outage bool) {
 	switch {
 	case outage:
 		r.refusedProbe(b, func() { b.openByResponse("outage", 0, r.Outage == "down") })
+	case kind == Limited && r.dropped && b == r.parent:
+		r.acceptedProbe(b) // of the limit of all
 	case kind == Limited:
 		r.limitedProbe(b)
 	case kind == Unauthorized:
@@ -263,8 +272,11 @@ func (r *report) limitedProbe(b *breaker) {
 func (r *report) acceptedProbe(b *breaker) {
 	sent, asked, probes, opened := float64(b.ProbeStarted), float64(b.ProbeDue), b.Probes, float64(b.OpenedAt)
 	limit, hinted := ofALimit(b.Cause), b.Cause == "hint"
-	own := limit && b.tested(true)
+	own := limit && b.tested(true) || r.dropped
 	b.close("success")
+	if limit && probes > 0 && b.ofAll() {
+		b.judge(true)
+	}
 	if own {
 		b.ofTheJob()
 		if float64(b.LearnedSince) >= opened {

@@ -72,7 +72,9 @@ func (b *breaker) ofTheJob() {
 		b.endDoubt()
 	}
 	if b.AloneAt, b.Failures, b.dirty = b.ms(), 0, true; !atLimit {
-		b.Real = 0
+		if b.Real = 0; b.ofAll() {
+			b.judge(false)
+		}
 		return
 	}
 	if b.Real += b.Beside; b.Real < mostBeside {

@@ -32,7 +32,7 @@ func (b *breaker) settle(lost *State) {
 // repair restores the length of every wait after the clock went back.
 func (b *breaker) repair() {
 	back := float64(b.UpdatedAt) - b.now
-	for _, at := range []*int64{&b.RoundStarted, &b.RoundAnchor, &b.RefusedAt, &b.StreakSince, &b.StreakOver} { // µs, also stored without UpdatedAt
+	for _, at := range []*int64{&b.RoundStarted, &b.RoundAnchor, &b.RefusedAt, &b.StreakSince, &b.StreakOver, &b.StreakSent, &b.AllSince, &b.AllAt, &b.AllOver} { // µs, also stored without UpdatedAt
 		was := *at
 		if *at > 0 && back > 0 {
 			*at = max(1, int64(math.Ceil(float64(*at)-1000*back)))
@@ -40,12 +40,12 @@ func (b *breaker) repair() {
 		*at = min(*at, b.us)
 		b.dirty = b.dirty || *at != was
 	}
-	if back <= 0 || b.Plain() && float64(b.GuessAfter) <= b.now {
+	if back <= 0 || b.Plain() {
 		return
 	}
 	for _, at := range []*int64{
 		&b.OpenUntil, &b.AskedUntil, &b.ProbeStarted, &b.ProbeUntil, &b.ProbeAfter, &b.Metered, &b.BudgetReset, &b.ForcedUntil,
-		&b.PaceFrom, &b.LearnedSince, &b.GuessSince, &b.GuessAfter, &b.ProbeDue, &b.AloneAt, &b.EarlyUntil,
+		&b.PaceFrom, &b.LearnedSince, &b.ProbeDue, &b.AloneAt, &b.EarlyUntil,
 	} {
 		if *at > 0 {
 			*at = max(1, int64(math.Ceil(float64(*at)-back)))

@@ -116,7 +116,7 @@ type Spacing struct {
 }
 
 // Learned is a limit of which the API says nothing but 429, see learn.go. Instants and lengths are µs, but those of
-// LearnedSince, GuessSince, GuessAfter and ProbeDue.
+// LearnedSince and ProbeDue.
 type Learned struct {
 	LearnedSince   int64  `json:"learned_since"`
 	Learner        string `json:"learner"` // learner.State as JSON
@@ -139,8 +139,6 @@ type Learned struct {
 	RefusedAt      int64  `json:"refused_at"`
 	Confirming     int64  `json:"confirming"`
 	ProbeDue       int64  `json:"probe_due"`
-	GuessSince     int64  `json:"guess_since"` // that all keys meet the limit, see keys.go
-	GuessAfter     int64  `json:"guess_after"`
 }
 
 // Scope is what is known of whose refusals are, see scope.go.
@@ -150,6 +148,12 @@ type Scope struct {
 	Doubted    int64 `json:"doubted"`     // tests in a row that were refused while one call at a time may start
 	Beside     int64 `json:"beside"`      // calls beside the test that were refused, of jobs that were not before; RampOK were accepted
 	Real       int64 `json:"real"`        // early tests in a row that were refused, or calls beside tests: the limit was everyone's
+	StreakSent int64 `json:"streak_sent"` // when the last call of a streak of keys began, µs
+	KeysNeeded int64 `json:"keys_needed"` // so many keys in a row are taken for it; 0: as at first
+	AllSince   int64 `json:"all_since"`   // the streak of keys that was taken for a limit of all began then, µs,
+	AllAt      int64 `json:"all_at"`      // and was long enough then, µs,
+	AllOver    int64 `json:"all_over"`    // until a call was accepted, µs
+	AllKeys    int64 `json:"all_keys"`    // keys that were refused meanwhile
 }
 
 // Plain says that any call may start: instances need not know of the breaker.
