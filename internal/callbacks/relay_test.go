@@ -191,7 +191,7 @@ func TestFirstRunSkipsEarlierEvents(t *testing.T) {
 	b := newHarness(t)
 	ctx := t.Context()
 	queue := store.DefaultNamespace.Queue("shop", store.Default)
-	if err := b.rdb.XGroupCreateMkStream(ctx, store.EventsKey(queue), "others", "0").Err(); err != nil {
+	if _, err := store.WantEvents(ctx, b.rdb, queue); err != nil {
 		t.Fatal(err)
 	}
 	before := b.many("shop", 3)

@@ -17,7 +17,7 @@ var (
 		+lindex +llen +lpop +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
 		+zadd +zcard +zcount +zincrby +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zpopmin +zremrangebyrank +zrevrange +zrevrangebyscore +zrevrank +zscan +zscore
-		+xadd +xdel +xinfo|groups +xlen +xrange +xread +xrevrange +xtrim`)
+		+xadd +xdel +xlen +xrange +xread +xrevrange +xtrim`)
 	channelRights = strings.Fields(`+publish +subscribe`)
 	otherRights   = strings.Fields(`+evalsha +script|load +scan +time +unsubscribe`)
 	clusterRights = strings.Fields(`+cluster|slots +command +asking`)

@@ -183,8 +183,8 @@ func SetRelayed(ctx context.Context, rdb redis.UniversalClient, queue, relay, fr
 	return moved == 1, nil
 }
 
-// TrimEvents deletes entries beyond the bounds, and streams without a consumer group and
-// without a WantEvents for EventsWantedFor. It returns how many deleted entries were not
+// TrimEvents deletes entries beyond the bounds, and streams without a WantEvents for
+// EventsWantedFor. It returns how many deleted entries were not
 // relayed. Errors are Redis's.
 func TrimEvents(ctx context.Context, rdb redis.UniversalClient, queue string) (lost int, err error) {
 	return trim(ctx, rdb, queue, EventsKept, EventsKeptUnrelayedMost)

@@ -207,11 +207,6 @@ func TestTrim(t *testing.T) {
 				s.Error("the stream stays")
 			}
 		},
-		"somebody's consumer group": func(s *stage) {
-			s.entries(500, time.Minute)
-			s.must(s.rdb.XGroupCreate(ctx, store.EventsKey(s.queue), "theirs", "0").Err())
-			trim(s, 1000, 500)
-		},
 		"too old": func(s *stage) {
 			s.entries(1000, 25*time.Hour)
 			s.entries(300, time.Hour)

@@ -17,7 +17,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local relayed_ms, relayed_seq = string.match(relayed or '', '^(%d+)-(%d+)$')
 relayed_ms = tonumber(relayed_ms)
-if not relayed and redis.call('EXISTS', wanted_key) == 0 and #redis.call('XINFO', 'GROUPS', stream_key) == 0 then
+if not relayed and redis.call('EXISTS', wanted_key) == 0 then
   redis.call('DEL', stream_key)
   return { -1, 0 }
 end
