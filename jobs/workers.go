@@ -18,9 +18,6 @@ type WorkerInfo struct {
 	SeenAt    time.Time `json:"seen_at" doc:"Its last heartbeat, by Redis's clock." example:"2030-01-31T14:35:00Z"`
 	// Destinations that it serves, without Tidegate's own.
 	Destinations []string `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
-	// ServedBy names the destination under whose settings it publishes the jobs of another: see
-	// publisher.AlsoServes.
-	ServedBy map[string]string `json:"-"`
 	// Unreachable are the destinations that its calls do not leave for, by name; nil for
 	// none.
 	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
@@ -95,17 +92,6 @@ func (all Workers) Serve(destination string) bool {
 	return slices.ContainsFunc(all, func(w WorkerInfo) bool { return slices.Contains(w.Destinations, destination) })
 }
 
-// ServedBy returns the destination under whose settings, and circuit breaker, the jobs of a destination
-// are published: itself, unless a worker also serves it for another.
-func (all Workers) ServedBy(destination string) string {
-	for _, w := range all {
-		if by := w.ServedBy[destination]; by != "" {
-			return by
-		}
-	}
-	return destination
-}
-
 // Workers lists the workers with a heartbeat in the last 30 seconds, by name. Errors:
 // Redis's.
 func (c *Client) Workers(ctx context.Context) (Workers, error) {
@@ -115,7 +101,7 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	}
 	out := make(Workers, 0, len(live))
 	for name, w := range live {
-		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}, ServedBy: w.ServedBy, ConfigVersion: w.ConfigVersion, ConfigProblem: w.ConfigProblem}
+		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}, ConfigVersion: w.ConfigVersion, ConfigProblem: w.ConfigProblem}
 		for _, d := range w.Destinations {
 			if !store.System(d) {
 				info.Destinations = append(info.Destinations, d)

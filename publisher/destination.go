@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,19 +84,9 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	return d
 }
 
-// serves lists the names whose jobs the destination publishes: those of AlsoServes, and its own.
-func (d *destination) serves() []string { return append(slices.Clone(d.s.alsoServes), d.name) }
-
-// queues lists its queues in the order in which jobs are fetched: the most urgent first, and of one
-// priority those of the earlier names.
+// queues lists its queues in the order in which jobs are fetched: the most urgent first.
 func (d *destination) queues() []string {
-	var out []string
-	for _, priority := range store.Priorities {
-		for _, name := range d.serves() {
-			out = append(out, store.Namespace(d.o.Namespace).Queue(name, priority))
-		}
-	}
-	return out
+	return store.Namespace(d.o.Namespace).Queues(d.name)
 }
 
 // follow takes over from the same destination of the Publisher before, if there is one.
@@ -114,7 +103,7 @@ func (d *destination) follow(before *Publisher) {
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
 	g := &gate{reach: d.reach, unknown: d.s.unknown(), priceOf: d.priceOf, line: line{serves: d.s.onlySlots(), moved: make(chan struct{}, 1)}}
-	g.reserve(d.s.reserve, len(d.serves()))
+	g.reserve(d.s.reserve)
 	g.ready = func(ctx context.Context, queues int) (int, error) {
 		n, _, err := store.Ready(ctx, d.rdb, d.queues()[:queues])
 		return n, err //nolint:wrapcheck // the gate wraps it

@@ -105,7 +105,6 @@ type settings struct {
 	limits     []NamedLimit
 	alike      map[string]string
 	shortProbe bool
-	alsoServes []string
 	reserve    map[jobs.Priority]int
 }
 
@@ -121,14 +120,6 @@ func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency 
 // than 100 together, and should be the same on all workers.
 func Reserve(percent map[jobs.Priority]int) HandleOption {
 	return func(s *settings) { s.reserve = percent }
-}
-
-// AlsoServes has the destination publish the jobs of others too, its earlier names: with its handler, concurrency,
-// limits and circuit breaker, which holds them all under the destination's name. Of one priority theirs come first,
-// because they are older. Job.Destination stays the name that the job was enqueued for. No other destination may
-// serve them. It should be the same on all workers.
-func AlsoServes(destinations ...string) HandleOption {
-	return func(s *settings) { s.alsoServes = append(s.alsoServes, destinations...) }
 }
 
 // ShortProbe accepts a ProbeTimeout of the breaker below the timeout, which Handle refuses otherwise: a second

@@ -31,7 +31,7 @@ func TestAdmitAllocatesNothing(t *testing.T) {
 	defer b.Close()
 	d := &decider{}
 	g := &gate{b: b, reach: &reach{}, priceOf: d.priceOf, unknown: d.s.unknown()}
-	g.reserve(nil, 1)
+	g.reserve(nil)
 	p, err := b.Allow(t.Context())
 	if err != nil {
 		t.Fatal(err)

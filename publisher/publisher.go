@@ -190,17 +190,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 		o(&s)
 	}
 	s.timeout, s.retention = min(s.timeout, store.Longest), min(s.retention, store.Longest)
-	served := append([]string{name}, s.alsoServes...)
-	for i, n := range served {
-		switch {
-		case !jobs.ValidDestination(n):
-			errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", n))
-		case i > 0 && store.System(n):
-			errs = append(errs, fmt.Errorf("%s is reserved for Tidegate's own jobs", n))
-		case slices.Contains(served[:i], n):
-			errs = append(errs, fmt.Errorf("%s is named twice", n))
-		}
-	}
+	errs.check(!jobs.ValidDestination(name), "name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name)
 	errs.check(isNil(h), "the handler is nil")
 	errs.check(s.kept < 1 || s.kept > mostKept, "response body bytes must be from 1 to %d, are %d", mostKept, s.kept)
 	errs = append(errs, checkReserve(s.reserve))
@@ -224,11 +214,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	errs.check(p.ran, "Run was called already")
-	for _, n := range served {
-		if d := p.serving(n); d != nil {
-			errs = append(errs, fmt.Errorf("%s serves %s already", d.name, n))
-		}
-	}
+	errs.check(p.destinations[name] != nil, "it is served already")
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("publisher: handle %s: %w", name, err)
 	}
@@ -241,16 +227,6 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 		}
 	}
 	p.destinations[name] = d
-	return nil
-}
-
-// serving returns the destination that publishes the jobs of a name, nil for none. p.mu is held.
-func (p *Publisher) serving(name string) *destination {
-	for _, d := range p.destinations {
-		if slices.Contains(d.serves(), name) {
-			return d
-		}
-	}
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	var served []string
 	for _, n := range names {
 		d := p.destination(n)
-		served = append(served, d.serves()...)
+		served = append(served, n)
 		for _, q := range d.queues() {
 			queues = append(queues, q)
 		}
@@ -114,12 +114,6 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	config := p.config()
 	w.ConfigVersion, w.ConfigProblem = config.version, config.problem
 	for _, n := range names {
-		for _, also := range p.destination(n).s.alsoServes {
-			if w.ServedBy == nil {
-				w.ServedBy = map[string]string{}
-			}
-			w.ServedBy[also] = n
-		}
 		if found := p.destination(n).doubts.latest(time.Now(), now); found != nil {
 			if w.Doubts == nil {
 				w.Doubts = map[string][]store.Doubt{}
@@ -133,9 +127,7 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 		if w.Unreachable == nil {
 			w.Unreachable = map[string]store.Unreachable{}
 		}
-		for _, name := range p.destination(n).serves() {
-			w.Unreachable[name] = store.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
-		}
+		w.Unreachable[n] = store.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
 	}
 	self, err := json.Marshal(w)
 	if err != nil {
@@ -196,7 +188,6 @@ func (s settings) compared() map[string]string {
 		"retry":           fmt.Sprint(s.retry),
 		"turns":           fmt.Sprint(!s.unfair, s.weights),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
-		"also serves":     fmt.Sprint(s.alsoServes),
 		"reserve":         fmt.Sprint(s.reserve),
 	}
 	if len(s.limits) > 0 {

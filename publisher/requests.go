@@ -63,7 +63,7 @@ func (p *Publisher) requested(ctx context.Context, message string) {
 		return
 	}
 	p.mu.Lock()
-	d := p.serving(name)
+	d := p.destinations[name]
 	p.mu.Unlock()
 	if d != nil {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)

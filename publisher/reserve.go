@@ -49,13 +49,13 @@ func reserveText(percent map[jobs.Priority]int) string {
 }
 
 // reserve sets the classes for a destination with so many names.
-func (g *gate) reserve(percent map[jobs.Priority]int, names int) {
+func (g *gate) reserve(percent map[jobs.Priority]int) {
 	if len(percent) == 0 {
 		return
 	}
 	leave := 0
 	for i, priority := range store.Priorities {
-		g.classes = append(g.classes, class{queues: (i + 1) * names, leave: leave})
+		g.classes = append(g.classes, class{queues: i + 1, leave: leave})
 		leave += percent[jobs.Priority(priority)]
 	}
 	g.urgent = make(chan struct{}, 1)

@@ -134,7 +134,7 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 // gatewayOf returns how long the gateway waits for a destination where its caller says nothing, and whether it is strict.
 func gatewayOf(cfg *config.Config, name string) (wait time.Duration, strict bool) {
 	for _, d := range cfg.Destinations {
-		if d.Name == name || slices.Contains(d.AlsoServes, name) {
+		if d.Name == name {
 			return d.GatewayWait, d.GatewayStrict
 		}
 	}
@@ -164,16 +164,14 @@ func permitsOf(cfg *config.Config) map[string]permits.Destination {
 			}
 			return draws, nil
 		}
-		for _, name := range append([]string{d.Name}, d.AlsoServes...) {
-			of[name] = p
-		}
+		of[d.Name] = p
 	}
 	return of
 }
 
 func destinationNames(cfg *config.Config) (names []string) {
 	for _, d := range cfg.Destinations {
-		names = append(append(names, d.Name), d.AlsoServes...)
+		names = append(names, d.Name)
 	}
 	return names
 }

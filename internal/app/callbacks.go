@@ -28,10 +28,6 @@ func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger,
 			r.Secrets = append(r.Secrets, s.Reveal())
 		}
 		o.Receivers = append(o.Receivers, r)
-		for _, name := range d.AlsoServes {
-			r.Destination = name
-			o.Receivers = append(o.Receivers, r)
-		}
 	}
 	if len(o.Receivers) == 0 {
 		return nil, nil //nolint:nilnil // nil is none

@@ -72,7 +72,7 @@ func TestOperatorsNamedLimits(t *testing.T) {
 	rdb := server.Client(t)
 	api, url := startAPI(t, fakeapi.Options{})
 	file := filepath.Join(t.TempDir(), "d.yaml")
-	text := "limits: {all: {rate: 1/1h}}\ndestinations: {shop: {url: " + url + ", limits: [all], also_serves: [old]}}\n"
+	text := "limits: {all: {rate: 1/1h}}\ndestinations: {shop: {url: " + url + ", limits: [all]}}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -99,10 +99,6 @@ func TestOperatorsNamedLimits(t *testing.T) {
 		t.Fatalf("set %+v, %v", set, err)
 	}
 	accepted(3)
-	// That of a name which shop serves, too, is shop's.
-	if set, err = system.SetLimit(t.Context(), "old", "7/1h", 0, nil, ops.Why{By: "ann"}); err != nil || set.Name != "shop" {
-		t.Errorf("set %+v, %v", set, err)
-	}
 	if _, found, err := system.UnsetLimit(t.Context(), "all", ops.Why{By: "ann"}); err != nil || !found { // no destination has it now
 		t.Error(found, err)
 	}

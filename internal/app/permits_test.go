@@ -117,7 +117,7 @@ func TestPermitsAreBoundAsWorkersAre(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "d.yaml")
 	content := "limits:\n  tokens: {rate: 100/1h:100, unit: tokens, key: payload.model}\n" +
 		"defaults: {url: " + url + "}\ndestinations:\n" +
-		"  few: {also_serves: [once], fleet_concurrency: 1, token_file: /not/there, answers_file: /not/there}\n" +
+		"  few: {fleet_concurrency: 1, token_file: /not/there, answers_file: /not/there}\n" +
 		"  keyed: {key_concurrency: 1, reserve: {high: 50%}, rate: 4/1h:4}\n" +
 		"  odd: {rate_limited_status: [420], hints: [x-ratelimit], circuit_breaker: {failure_threshold: 2, cooldown_ms: 60000}}\n" +
 		"  free: {fair: true}\n" +
@@ -126,7 +126,7 @@ func TestPermitsAreBoundAsWorkersAre(t *testing.T) {
 	environ := []string{"REDIS_URL=" + server.URL(), "DESTINATIONS_FILE=" + file, "LISTEN_ADDR=127.0.0.1:0"}
 	api, other := runTheAPI(t, environ...), runTheAPI(t, environ...)
 
-	first := api.permit(200, `{"destination":"once"}`, "")
+	first := api.permit(200, `{"destination":"few"}`, "")
 	other.permit(429, `{"destination":"few"}`, `"concurrency"`)
 	other.report(first, `{"outcome":"success"}`)
 	api.permit(200, `{"destination":"few"}`, "")

@@ -423,7 +423,6 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Turns(d.Fair, d.Weights),
 			publisher.Breaker(BreakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
-			publisher.AlsoServes(d.AlsoServes...),
 			publisher.KeyBy(keyBy),
 			publisher.Limits(limits...),
 			publisher.Setting("what limits count", fmt.Sprintf("%q", counted)),

@@ -91,18 +91,6 @@ func (l *loader) checkUnique(blocks []int, destinations []Destination) {
 			names[d.Name] = index
 		}
 	}
-	served := map[string]int{}
-	for i, index := range blocks {
-		variable := blockName(index, "ALSO_SERVES")
-		for _, name := range destinations[i].AlsoServes {
-			if configured, taken := names[name]; taken {
-				l.found.fail(variable, "take one of the two out", "holds %s, which is the name of DESTINATION_%d", quote(name), configured)
-			} else if first, taken := served[name]; taken {
-				l.found.fail(variable, "name each destination once", "holds %s, which %s holds already", quote(name), blockName(first, "ALSO_SERVES"))
-			}
-			served[name] = index
-		}
-	}
 }
 
 // OpsAddr returns OPS_ADDR alone, as [Config] holds it, whatever the rest of the

@@ -158,7 +158,6 @@ var schemaByType = map[reflect.Type]string{
 	reflect.TypeFor[[]string]():      `{"type": "array", "minItems": 1, "items": ` + oneOfTexts(append(hintNames(), noHints)...) + "}",
 	reflect.TypeFor[http.Header]():   `{"type": "object", "additionalProperties": ` + textSchema(`^[^,\r\n]*$`) + "}",
 	reflect.TypeFor[breaker.Rates](): refTo("rates"),
-	reflect.TypeFor[Names]():         `{"type": "array", "minItems": 1, "items": ` + refTo("name") + "}",
 	reflect.TypeFor[slog.Level]():    `{"type": "string"}`,
 
 	reflect.TypeFor[LimitUses]():        `{"type": "string", "minLength": 1}`,

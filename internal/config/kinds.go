@@ -105,10 +105,6 @@ var byType = map[reflect.Type]kind{
 		read: readHeaderNames, takes: "use names of headers, separated by commas, without Set-Cookie and those of the connection or the body",
 		print: func(v reflect.Value) string { return strings.Join(v.Interface().(HeaderNames), ",") },
 	},
-	reflect.TypeFor[Names](): {
-		read: readNames, takes: "use names of destinations, separated by commas",
-		print: func(v reflect.Value) string { return strings.Join(v.Interface().(Names), ",") },
-	},
 	reflect.TypeFor[jobs.RetryPolicy](): {read: readRetry, takes: "use max=3,initial=5s and the like, or none", print: printRetry},
 	reflect.TypeFor[Weights]():          {read: readWeights, takes: "use acme=3,guest=0.5", print: printWeights},
 	reflect.TypeFor[breaker.Rates]():    {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
@@ -501,18 +497,6 @@ func readHosts(s string) (any, error) {
 			return nil, &unreadable{problem: "holds " + quote(host) + ", which is not a host"}
 		}
 		list = append(list, host)
-	}
-	return list, nil
-}
-
-func readNames(s string) (any, error) {
-	var list Names
-	for part := range strings.SplitSeq(s, ",") {
-		name := strings.TrimSpace(part)
-		if problem, fix := checkName(variable{}, name); problem != "" {
-			return nil, &unreadable{problem: "holds " + quote(name) + ", which " + problem, fix: fix}
-		}
-		list = append(list, name)
 	}
 	return list, nil
 }

@@ -98,10 +98,6 @@ type Destination struct {
 	// Defaults of this destination for a known API: URL, where a token goes, limits, meaning
 	// of responses. See docs/apis and `tidegate presets`.
 	Preset string `form:"preset" env:"PRESET" example:"github"`
-	// Other destinations whose jobs this one publishes too, with its URL, token, limits and
-	// circuit breaker: its earlier names, with commas between them. No block may have one of
-	// these names.
-	AlsoServes Names `env:"ALSO_SERVES" example:"old-name"`
 	// Address that jobs are published to: http or https, without user, password or fragment.
 	// Required unless the preset has one. `{key}` in its host, path or query is the place of a
 	// job's key; set KEY_PATTERN then.
@@ -363,9 +359,6 @@ type Hosts []string
 
 // HeaderNames are names of headers.
 type HeaderNames []string
-
-// Names are names of destinations.
-type Names []string
 
 // Enabled reports whether there is a receiver of alerts: Slack (bot token and channel, or a
 // webhook) or PagerDuty.

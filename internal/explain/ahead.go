@@ -39,7 +39,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		return err
 	}
 	w.addPlace()
-	if rate := e.breakers[e.workers.ServedBy(job.Destination)].Rate; !deferred && w.Reason == ByRate && rate != nil && !w.reserved && !strings.HasPrefix(w.Text, "limit ") {
+	if rate := e.breakers[job.Destination].Rate; !deferred && w.Reason == ByRate && rate != nil && !w.reserved && !strings.HasPrefix(w.Text, "limit ") {
 		known, cost := 0, w.ahead()
 		if w.Ahead != nil {
 			var err error
@@ -47,7 +47,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 				return err
 			}
 		}
-		w.addTurn(*forCost(e.breakers[e.workers.ServedBy(job.Destination)], job.Cost).Rate, cost, known, w.others, e.now)
+		w.addTurn(*forCost(e.breakers[job.Destination], job.Cost).Rate, cost, known, w.others, e.now)
 	}
 	return nil
 }

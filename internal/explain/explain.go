@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
@@ -117,7 +116,6 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		return e.running(ctx, job)
 	}
 	queue, destination := e.ns().Queue(job.Destination, store.Priority(job.Priority)), job.Destination
-	job = asServed(job, e.workers.ServedBy(destination))
 	status, err := e.breaker(ctx, job.Destination)
 	if err != nil {
 		return nil, err
@@ -174,19 +172,6 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		return by, nil
 	}
 	return w, nil
-}
-
-// asServed returns the job as one of the destination that publishes it, whose breakers it waits for.
-func asServed(job *jobs.Job, by string) *jobs.Job {
-	if by == job.Destination {
-		return job
-	}
-	served := *job
-	served.Destination = by
-	if r := store.Reason(job.ReasonCode); r.Code() == store.ReasonHeld {
-		served.ReasonCode = string(store.ReasonOf(store.ReasonHeld, by+strings.TrimPrefix(r.About(), job.Destination)))
-	}
-	return &served
 }
 
 func (e *Explainer) ns() store.Namespace { return store.Namespace(e.client.Namespace()) }

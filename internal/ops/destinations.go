@@ -88,7 +88,7 @@ func (s *System) withBreakers(ctx context.Context, found []jobs.DestinationStats
 	if err != nil {
 		return nil, err
 	}
-	breakers, err := s.servingBreakers(ctx, workers, names)
+	breakers, err := s.AllBreakers(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -111,16 +111,6 @@ func (s *System) withBreakers(ctx context.Context, found []jobs.DestinationStats
 		}
 	}
 	return out, nil
-}
-
-// servingBreakers returns the breakers that jobs of the destinations are published under: where one serves
-// another, an earlier name of it, its own.
-func (s *System) servingBreakers(ctx context.Context, workers jobs.Workers, names []string) ([][]breaker.Status, error) {
-	by := make([]string, len(names))
-	for i, name := range names {
-		by[i] = workers.ServedBy(name)
-	}
-	return s.AllBreakers(ctx, by...)
 }
 
 // unreached says since when no worker reaches a destination, and why; nil if one does, or none serves it.
@@ -261,7 +251,7 @@ func (s *System) Targets(ctx context.Context, of []jobs.Destination, workers job
 	for i, d := range of {
 		names[i] = d.Name
 	}
-	lists, err := s.servingBreakers(ctx, workers, names)
+	lists, err := s.AllBreakers(ctx, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -20,11 +20,7 @@ func (s *System) Forecast(ctx context.Context, destination, key string) (*jobs.F
 	if err != nil || f.Backlog == 0 {
 		return f, err
 	}
-	workers, err := s.workers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	breakers, err := s.servingBreakers(ctx, workers, []string{destination})
+	breakers, err := s.AllBreakers(ctx, destination)
 	if err != nil {
 		return nil, err
 	}

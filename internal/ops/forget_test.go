@@ -186,25 +186,3 @@ func TestRemovedDestinationsAreForgotten(t *testing.T) {
 		t.Errorf("a destination that is back counts as removed: %v", left)
 	}
 }
-
-// Figures of an earlier name show the breaker that its jobs are published under.
-func TestBreakerOfAnEarlierName(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	rdb := redistest.Start(t).Client(t)
-	client, err := jobs.NewClient(rdb, jobs.WithDestinations("old", "new"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	worker := `{"seen_at":` + strconv.FormatInt(time.Now().UnixMilli(), 10) + `,"destinations":["new","old"],"served_by":{"old":"new"}}`
-	if err := rdb.HSet(ctx, store.DefaultNamespace.WorkersKey(), "w1", worker).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := breaker.Trip(ctx, rdb, "new", breaker.TripOptions{Reason: "x", By: "a@b"}); err != nil {
-		t.Fatal(err)
-	}
-	stats, err := ops.New(ops.Options{Redis: rdb, Client: client}).Stats(ctx, "old")
-	if err != nil || len(stats) != 1 || stats[0].Breaker.Name != "new" || stats[0].Breaker.State != breaker.Open {
-		t.Errorf("%+v, %v", stats, err)
-	}
-}

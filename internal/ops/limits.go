@@ -93,24 +93,13 @@ func (s *System) ForgetLimits(ctx context.Context, name string, why Why) (breake
 	return forgotten, err
 }
 
-// limit finds what an operator may limit by a name, and its field among their limits: a destination, that which serves
-// the jobs of the name, or else a limit that destinations share. The error may be a *jobs.UnknownDestinationError.
+// limit finds what an operator may limit by a name, and its field among their limits: a destination, or else a limit that destinations share. The error may be a *jobs.UnknownDestinationError.
 func (s *System) limit(ctx context.Context, name string) (field string, l Limits, err error) {
 	if err := mayWhole(ctx, name); err != nil {
 		return "", l, err
 	}
 	names, err := s.Names(ctx)
 	if err != nil {
-		return "", l, err
-	}
-	workers, err := s.Workers(ctx)
-	if err != nil {
-		return "", l, err
-	}
-	for _, w := range workers {
-		name = cmp.Or(w.ServedBy[name], name)
-	}
-	if err := mayWhole(ctx, name); err != nil {
 		return "", l, err
 	}
 	if slices.Contains(names, name) {

@@ -38,8 +38,6 @@ type Worker struct {
 	StartedAt    int64    `json:"started_at"`
 	SeenAt       int64    `json:"seen_at"`
 	Destinations []string `json:"destinations"`
-	// ServedBy names the destination whose settings serve another one of them.
-	ServedBy map[string]string `json:"served_by,omitempty"`
 	// Unreachable are the destinations that its calls do not leave for.
 	Unreachable map[string]Unreachable `json:"unreachable,omitempty"`
 	// Doubts are responses of the last hour whose status may not say what they mean, by destination.

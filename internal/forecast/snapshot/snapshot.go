@@ -155,13 +155,11 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 	if err != nil {
 		return s, nil, err
 	}
-	by := destination
 	served := store.System(destination)
 	for _, w := range live {
 		served = served || slices.Contains(w.Destinations, destination)
-		by = cmp.Or(w.ServedBy[destination], by)
 	}
-	b, err := breaker.Namespace(r.ns).Outlook(ctx, r.rdb, by)
+	b, err := breaker.Namespace(r.ns).Outlook(ctx, r.rdb, destination)
 	if err != nil {
 		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
@@ -170,7 +168,7 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 	if err != nil {
 		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
-	calls, err := r.ns.Recently(ctx, r.rdb, by, b.Now, recent)
+	calls, err := r.ns.Recently(ctx, r.rdb, destination, b.Now, recent)
 	if err != nil {
 		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
@@ -190,7 +188,7 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 		}
 	}
 	s.Accuracy = accuracy(errors)
-	if u, unreached := store.NotReached(live, by); unreached && s.Stopped == "" {
+	if u, unreached := store.NotReached(live, destination); unreached && s.Stopped == "" {
 		s.Stopped = "no worker reaches " + destination + ": " + u.Problem
 	}
 	if !served && s.Stopped == "" {
