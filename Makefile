@@ -102,6 +102,7 @@ soak: redis ## Run the long tests: end to end, and against the invariants; up to
 	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/modeltest
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run Soak $(ARGS) ./internal/app
 	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
+	$(GO) test -count=1 -timeout 10m -run TestLearnerIsNeverStuck ./breaker -args -rapid.checks=20000
 	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/feed
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run TestSoak $(ARGS) ./jobs
 	$(GO) test -tags soak -count=1 -timeout 40m -v $(ARGS) ./internal/e2e

@@ -446,8 +446,9 @@ func meterOf(r *record, refused int) learner.Meter {
 
 // Whatever the API answers: no pause is longer than it may be, what is known is stored as it is, and an API that
 // accepts all calls gets them.
-func TestLearnerIsNeverStuck(t *testing.T) {
-	t.Parallel()
+func TestLearnerIsNeverStuck(t *testing.T) { // not parallel: it sets flags
+	setDefault(t, "rapid.checks", "2000")
+	setDefault(t, "rapid.nofailfile", "true")
 	const patientFrom, patience, longest = 5, .25, 25 * 3600 // of the learner
 	rapid.Check(t, func(rt *rapid.T) {
 		d := &double{cooldown: rapid.SampledFrom([]float64{.5, 3, 30, 300}).Draw(rt, "cooldown"), capacity: 16}

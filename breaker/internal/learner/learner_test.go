@@ -58,6 +58,45 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// A first block may have been longer than any window: no pause is.
+func TestAFirstBlockLongerThanAnyWindow(t *testing.T) {
+	t.Parallel()
+	s, m, _ := State{}.Next(Meter{Round: 1000, LastNo: 1000}, Event{Kind: Recovered, Now: 1000 + 60*3600, Sent: 1000 + 60*3600}, 30)
+	m.Used, m.Refused = 10, 2
+	for now := m.Round + 1; ; now += 3600 {
+		_, _, pause := s.Next(m, Event{Kind: Dry, Now: now}, 30)
+		if pause > longest {
+			t.Errorf("a pause of %v s, want at most %v", pause, float64(longest))
+		}
+		if pause == Early {
+			break
+		}
+	}
+}
+
+// Once a length is known, another consumer or a demand may have made it: shorter ones are tried again, and seldom.
+func TestAKnownLengthIsDoubted(t *testing.T) {
+	t.Parallel()
+	for _, window := range []float64{30, 60} {
+		s := State{Pace: Pace{Stage: Holding, Fast: 1, Slow: 1, Length: 60, Seen: 3}, Whole: Whole{Quota: 60, Lo: 60, Hi: 60.1, Sure: 3}, Since: 1000}
+		m := Meter{Round: 1000, Used: 61}
+		refused := 0
+		for range 1000 {
+			at := m.Round + s.Gate(30).Length
+			if at < m.Round+window {
+				refused++
+				s, m, _ = s.Next(m, Event{Kind: Refused, Now: at, Sent: at}, 30)
+				at = m.Round + max(window, s.Gate(30).Length)
+			}
+			s, m, _ = s.Next(m, Event{Kind: Ended, Now: at, Sent: at}, 30)
+			m.Used = 61
+		}
+		if s.Whole.Hi < window || s.Whole.Hi > 1.03*window || refused > 200 || !s.Valid() {
+			t.Errorf("after 1000 rounds of %v s and %d refused tests: %+v", window, refused, s.Whole)
+		}
+	}
+}
+
 // Calls beside three others are refused, and one alone is not.
 func TestTooManyAtOnce(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ const (
 	askCalls    = 32   // if they had at least this many calls
 	holdPart    = 4    // an early refusal holds the next calls up for at most a fourth of a round
 	precise     = 1.02 // Hi ÷ Lo from which on the length is known
+	doubtRounds = 32   // rounds after which shorter ones are tried again, from a half on
 
 	// TestTick is how much later than its instant a test is made, s: clocks differ.
 	TestTick = .05
@@ -26,10 +27,11 @@ type Whole struct {
 	Sure    int     `json:"sure,omitempty"`    // rounds in a row that agreed, up to surelySeen
 	Unasked int     `json:"unasked,omitempty"` // rounds since one call more than the quota was tried
 	Tried   bool    `json:"tried,omitempty"`   // a shorter length was, in this round
+	Kept    int     `json:"kept,omitempty"`    // rounds since the length is known
 }
 
 func (w *Whole) valid() bool {
-	return w.Quota >= 0 && w.Sure >= 0 && w.Sure <= surelySeen && w.Unasked >= 0 && w.Took >= 0 && w.Lo >= 0 && w.Lo <= w.Hi && (w.Quota == 0 || w.Quota >= fewCalls && w.Hi > 0)
+	return w.Quota >= 0 && w.Sure >= 0 && w.Sure <= surelySeen && w.Unasked >= 0 && w.Kept >= 0 && w.Took >= 0 && w.Lo >= 0 && w.Lo <= w.Hi && (w.Quota == 0 || w.Quota >= fewCalls && w.Hi > 0)
 }
 
 // asks says that calls go on beyond the quota until one is refused.
@@ -40,10 +42,13 @@ func (w *Whole) asks() bool {
 // later is an instant with the delay of tests.
 func later(at float64) float64 { return at*(1+TestMargin) + TestTick }
 
+// known says that the length is.
+func (w *Whole) known() bool { return w.Hi <= precise*w.Lo+TestTick }
+
 // length is after how many seconds the first call of the next round is tried. While Lo and Hi differ, a shorter length is
 // tried once a round, the roundest between them.
 func (w *Whole) length() float64 {
-	if w.Tried || w.Sure < 2 || w.Hi <= precise*w.Lo+TestTick {
+	if w.Tried || w.Sure < 2 || w.known() {
 		return w.Hi
 	}
 	quarter := (w.Hi - w.Lo) / 4
@@ -101,7 +106,7 @@ func (w *Whole) pause(m *Meter, now float64) float64 {
 		at, _ := Roundest(since+.45*rest, w.Hi-.2*rest)
 		rest = min(rest, later(at)-since)
 	}
-	return rest
+	return min(rest, longest)
 }
 
 // ended: the API has accepted the first call after a round whose quota was used up.
@@ -119,6 +124,11 @@ func (w *Whole) ended(m *Meter, sent float64) {
 	w.Hi = min(w.Hi, sent-m.Round)
 	w.Lo = min(w.Lo, w.Hi)
 	w.Tried = false
+	if !w.known() {
+		w.Kept = 0
+	} else if w.Kept++; w.Kept >= doubtRounds { // another consumer, or a demand, may have made it
+		w.Kept, w.Lo = 0, w.Lo/2
+	}
 	m.begin(sent, 1)
 	m.Refused = 0
 }
