@@ -22,7 +22,7 @@ type Bounds struct {
 	Keys         []string `json:"keys,omitempty"`
 	// MaxBacklog bounds the unfinished jobs that tokens of the name have enqueued; 0: no bound.
 	MaxBacklog int `json:"max_backlog,omitempty"`
-	// Rate bounds the jobs and permits of the name, such as 100/1s: so many at once, then evenly; "": no bound.
+	// Rate bounds the jobs and permits of the name, such as 100/1s: 100 at once, then evenly 100 a second; "": no bound.
 	Rate string `json:"rate,omitempty"`
 }
 

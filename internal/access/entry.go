@@ -19,7 +19,7 @@ type Entry struct {
 	// Name of its owner. Several entries may have the same, while a token is being
 	// replaced by the next.
 	Name string `json:"name"`
-	// Scopes are what it allows, at least one.
+	// Scopes are the token's scopes, at least one.
 	Scopes []Scope `json:"scopes"`
 	// Hash is "sha256:" and the SHA-256 of the token in hex.
 	Hash string `json:"hash"`

@@ -247,7 +247,7 @@ func hostOf(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// byScript reports whether a script asks, which would take the login for what it wants.
+// byScript reports whether a script sends the request: a script would take the login page for the response.
 func byScript(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
 	return mode != "" && mode != "navigate" || r.Header.Get("X-Requested-With") != ""

@@ -17,7 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 )
 
-// site is a guard with what it needs.
+// site is a guard with its clock, log, tokens file and Redis.
 type site struct {
 	*access.Guard
 	t     *testing.T

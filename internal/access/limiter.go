@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Wrong tokens of one address: so many at once, and then one each wrongEvery.
+// An address may send wrongBurst wrong tokens at once, and then one each wrongEvery.
 const (
 	wrongBurst = 10
 	wrongEvery = 6 * time.Second

@@ -29,8 +29,8 @@ const (
 	freshFor = 5 * time.Second
 	// graceFor is how long a session is good while Redis is away.
 	graceFor = 10 * time.Minute
-	// askWithin bounds asking Redis of a session that is good meanwhile, needWithin asking
-	// of which the page depends, and awayFor is how long it is not asked again after it
+	// askWithin bounds a call to Redis about a session that is good without the reply, needWithin
+	// a call that the page depends on. awayFor is how long Redis is not asked again after it
 	// was away.
 	askWithin  = time.Second
 	needWithin = 5 * time.Second

@@ -292,7 +292,7 @@ func TestSignOut(t *testing.T) {
 	}
 }
 
-// With a token its sessions end, and what it allows is what its sessions allow.
+// The sessions of a token have its scopes, and end with it.
 func TestSessionsFollowTheToken(t *testing.T) {
 	t.Parallel()
 	text, a := token(t, "alice", access.ScopeOperate)

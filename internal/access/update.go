@@ -16,7 +16,7 @@ import (
 // owner. Errors: the file is not in order ([tokens.Errors]) or cannot be written (*[fs.PathError]), or
 // change's own.
 func UpdateFile(path string, change func([]Entry) ([]Entry, error)) error {
-	// Of a link what it leads to is replaced.
+	// A symbolic link stays: the file that it points to is replaced.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -61,7 +61,7 @@ func existing(path string) (entries []Entry, info fs.FileInfo, err error) {
 	return entries, info, err
 }
 
-// replace puts a new file in the place of the old one, of which info is.
+// replace writes a new file over the old one and keeps the mode and owner in info.
 func replace(path string, content []byte, info fs.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

@@ -22,7 +22,7 @@ func (b *bench) commands(t *testing.T) (n int64) {
 	return n
 }
 
-// Many callers cost Redis about what one costs, and each sees what it has written before.
+// Many callers cost Redis about as much as one caller, and each sees its own earlier writes.
 func TestStatisticsAreShared(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -82,7 +82,7 @@ func TestEnqueuesAreNoReads(t *testing.T) {
 	}
 }
 
-// The statistics of 1,000 destinations, of which some have jobs, take a bounded number of
+// The statistics of 1,000 destinations, ten of them with jobs, take a bounded number of
 // commands and round trips.
 func TestStatisticsOfAThousandDestinations(t *testing.T) {
 	t.Parallel()

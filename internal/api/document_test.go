@@ -118,7 +118,7 @@ func readDocument(t *testing.T) described {
 	return d
 }
 
-// Everything in the document says what it is.
+// Each part of the document has a description.
 func TestDocumentIsComplete(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)

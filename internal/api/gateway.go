@@ -262,8 +262,8 @@ func gatewayTooLarge(most int) *Problem {
 	return newProblem(http.StatusRequestEntityTooLarge, "the body has more than %d bytes, which is the most that is accepted of this kind (MAX_PAYLOAD_BYTES; a body that is not JSON takes a third more)", most)
 }
 
-// passedHeaders are the headers of a request that go to the API: not those of the connection (RFC 9110, section
-// 7.6.1), the token, and what jobs must not set.
+// passedHeaders returns the headers of a request that go to the API. It leaves out the headers of the connection
+// (RFC 9110, section 7.6.1), the token, and the headers that jobs must not set.
 func passedHeaders(from http.Header) map[string]string {
 	_, token, _ := strings.Cut(from.Get("Authorization"), " ")
 	connection := strings.Split(strings.ToLower(strings.Join(from.Values("Connection"), ",")), ",")

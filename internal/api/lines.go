@@ -23,8 +23,8 @@ const (
 	mostWordings = 1000
 	// longestShortened bounds the text of that first error, in bytes.
 	longestShortened = 160
-	// Bounds of a chunk: jobs, and their approximate memory, which takes room in steps of chunkStep: a sender
-	// that pauses in a line keeps what it has.
+	// Bounds of a chunk: jobs, and their approximate memory. A chunk takes room in steps of chunkStep, and keeps it
+	// while the sender pauses in a line.
 	chunkJobs   = 2000
 	chunkMemory = 4 << 20
 	chunkStep   = 64 << 10
@@ -256,7 +256,7 @@ func (s *lineStream) grow(n int) error {
 	return nil
 }
 
-// growLine takes room for n bytes of a long line in place of what it has, or gives that back.
+// growLine takes room for n bytes of a long line, in place of the room that the line has; 0 only gives this back.
 func (s *lineStream) growLine(n int) (err error) {
 	if s.leaveLine != nil {
 		s.leaveLine()
@@ -391,8 +391,8 @@ func (s *lineStream) etas(ctx context.Context, results []jobs.Result) []*jobs.ET
 	return etas
 }
 
-// sortItems restores the order of the request: items with validation errors are added before
-// those of Redis.
+// sortItems restores the order of the request, because the items with validation errors are added
+// before the items from Redis.
 func sortItems(items []EnqueuedItem) {
 	slices.SortFunc(items, func(a, b EnqueuedItem) int { return a.Index - b.Index })
 }

@@ -143,7 +143,7 @@ func TestResultsThatNobodyReads(t *testing.T) {
 	b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`).ok(t, http.StatusCreated)
 }
 
-// 30,000 lines, of which each fiftieth is bad, come in pieces.
+// The API reads 30,000 lines that come in pieces; every fiftieth line is bad.
 func TestEnqueueManyLines(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -219,7 +219,7 @@ func permitProblem(err error) error {
 	return p
 }
 
-// permitReason is the code of a refusal: those of a waiting job where there is one.
+// permitReason returns the code of a refusal. It is the code of a job that waits for the same cause, if any.
 func permitReason(open *breaker.OpenError) string {
 	switch {
 	case open.Capacity() || open.State == breaker.Closed:

@@ -63,7 +63,7 @@ func TestRedisGone(t *testing.T) {
 	redistest.Eventually(t, "Redis", func() bool { return b.get(t, "/v1/stats").status == http.StatusOK })
 }
 
-// A full Redis takes no jobs; what it took before that is told.
+// A full Redis takes no more jobs, and the response reports the jobs that it took before.
 func TestRedisFull(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, setup{redis: []redistest.Option{redistest.WithArgs("--maxmemory", "12mb", "--maxmemory-policy", "noeviction")}})

@@ -15,8 +15,8 @@ import (
 const (
 	// longestWait is how long a request may wait.
 	longestWait = 5 * time.Minute
-	// mostWaiters bounds the waiting requests; tokens of one name have half of them. They are streams of the
-	// web server, of which there are 512 by default.
+	// mostWaiters bounds the waiting requests; tokens of one name have half of them. Each waiting request takes a
+	// stream of the web server, which has 512 by default.
 	mostWaiters = 800
 	// A waiter reads its job again after these pauses, in case its event is lost: it doubles from the first to the last.
 	firstLook, lastLook = 10 * time.Millisecond, 10 * time.Second

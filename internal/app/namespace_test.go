@@ -175,7 +175,7 @@ func (i *installation) completed(ids ...string) {
 	}
 }
 
-// want compares what an installation sees with what it should see.
+// want compares a value that an installation reads with the wanted one.
 func want[T any](i *installation, what string, got, want T, err error) {
 	i.t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {

@@ -40,7 +40,7 @@ type change struct {
 	taken      chan<- error
 }
 
-// read reads them. While Redis is away those of before hold.
+// read reads the operators' limits. While Redis is away, the limits of the last read hold.
 func (o *operatorLimits) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*operatorLimitsEvery)
 	defer cancel()

@@ -45,7 +45,7 @@ func (r *readiness) stops() {
 }
 
 // report answers /readyz, which takes no token: it names no address and no person. An OPEN breaker or a
-// paused destination is no reason not to be ready: the worker does what it should.
+// paused destination does not make the worker unready, because the worker works as intended.
 func (r *readiness) report(ctx context.Context) health.Report {
 	r.mu.Lock()
 	rdb, ns, worker, stopping := r.rdb, r.ns, r.worker, r.stopping

@@ -226,7 +226,7 @@ func TestNotReadyWhileRedisRefuses(t *testing.T) {
 		{
 			name: "a replica",
 			refuse: func(t *testing.T, rdb redis.UniversalClient) {
-				// Its master never answers, and it goes on with what it has.
+				// The replica's master never answers, and the replica goes on with the data that it has.
 				if err := rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -357,8 +357,8 @@ func TestAPIWarnsOfEviction(t *testing.T) {
 	runTheAPI(t, append(environ, "LISTEN_ADDR=127.0.0.1:0")...).await(http.StatusOK, "/readyz", "", fmt.Sprintf(`"redis":"ok","redis_warning":%q`, r.RedisWarning))
 }
 
-// An open breaker and a paused destination are no reasons not to be ready: the worker
-// does what it should, and says what it waits for.
+// An open breaker and a paused destination do not make the worker unready: it works as intended,
+// and reports the causes of its waits.
 func TestReadyWhileItWaits(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

@@ -265,8 +265,8 @@ func TestCallbacksGoOnAfterAChange(t *testing.T) {
 	}
 }
 
-// A file is taken up when what it was wrong for is mended elsewhere, such as in a Secret that was
-// mounted after it, or where it could not be taken up for a while. It is logged once.
+// The worker takes up a file once its problem is mended elsewhere, such as by a Secret that was mounted
+// later, or once a temporary failure is over. It logs the problem once.
 func TestAWrongFileIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

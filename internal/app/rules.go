@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/internal/presets"
 )
 
-// OpenRules returns the answer rules of a destination, those of its file before those of its
+// OpenRules returns the answer rules of a destination: the rules of its file, then the rules of its
 // preset; nil if it has none. failed, unless nil, is called for each rule that fails on an answer.
 func OpenRules(d config.Destination, failed func(destination string), log *slog.Logger) (*answers.Decider, error) {
 	o := answers.Options{File: d.AnswersFile, Logger: log.With("destination", d.Name)}

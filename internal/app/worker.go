@@ -49,7 +49,7 @@ const flushWithin = 5 * time.Second
 type Process struct {
 	// Version and Commit of the build.
 	Version, Commit string
-	// Environ are NAME=value entries, of which the OTEL_* ones are read.
+	// Environ are NAME=value entries: OTEL_* ones for tracing, the settings for reloads of the destinations file.
 	Environ []string
 	// Listener of the API. Nil: it listens on LISTEN_ADDR.
 	Listener net.Listener
@@ -292,7 +292,7 @@ func (w *workerProcess) noteRemoved(ctx context.Context, before, after []string)
 	}
 }
 
-// forgetRemovedEvery is the interval at which a worker looks for removed destinations of which nothing is left.
+// forgetRemovedEvery is the interval at which a worker forgets removed destinations that have nothing left.
 const forgetRemovedEvery = time.Minute
 
 func forgetRemoved(ctx context.Context, system *ops.System, failed time.Duration, log *slog.Logger) {
@@ -501,7 +501,7 @@ func dialects(names []string) []hint.Dialect {
 	return out
 }
 
-// BreakerOptions are those of a destination's breaker that its variables set.
+// BreakerOptions returns the breaker's options that the destination's variables set.
 func BreakerOptions(d config.Destination) breaker.Options {
 	b := d.Breaker
 	return breaker.Options{

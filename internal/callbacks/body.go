@@ -23,7 +23,7 @@ type event struct {
 	Data      ended     `json:"data"`
 }
 
-// ended is a finished job. Its names are those of jobs.Job.
+// ended is a finished job, with the field names of jobs.Job.
 type ended struct {
 	ID              string `json:"id"`
 	Destination     string `json:"destination"`

@@ -111,8 +111,8 @@ func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 	return c, nil
 }
 
-// Concurrency is how many callbacks a worker should deliver at once: so many that
-// receivers that are slow leave room for the others.
+// Concurrency is how many callbacks a worker should deliver at once. It is high enough for slow
+// receivers to leave slots for the others.
 func (c *Callbacks) Concurrency() int {
 	n := max(1, len(c.receivers))
 	return perReceiver(n)*n + spare

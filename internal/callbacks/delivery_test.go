@@ -94,8 +94,8 @@ func TestUnreachableReceiverRecovers(t *testing.T) {
 	})
 }
 
-// Callbacks of a receiver that answers 500 to everything are held like those of an
-// unreachable one, and delivered when it works again.
+// The breaker holds the callbacks of a receiver that answers 500 to everything, as if the receiver
+// were unreachable. They are delivered when it works again.
 func TestFailingReceiver(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)

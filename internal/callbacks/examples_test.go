@@ -124,7 +124,7 @@ func installed(interpreter, file string) func(t *testing.T) []string {
 	}
 }
 
-// run starts a receiver and returns its address and what it prints from then on.
+// run starts a receiver and returns its address and the lines that it prints from then on.
 func run(t *testing.T, command []string, environ ...string) (address string, lines <-chan string) {
 	t.Helper()
 	var problems bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// targetHeader of a callback job is the URL that the finished job named, on_success or on_failure. The key of such
-// a callback is destination@host.
+// targetHeader of a callback job is the URL that the finished job named, on_success or on_failure. A callback with
+// this header has the key destination@host.
 const targetHeader = "Tidegate-Callback"
 
 // targetOf returns the URL that a finished job names for its end, or "". job may be nil.

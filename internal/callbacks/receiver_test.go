@@ -47,7 +47,7 @@ type testReceiver struct {
 	changed chan struct{}
 }
 
-// listen starts a receiver; answer says what it answers, nil is 204.
+// listen starts a receiver that responds with answer; nil: with status 204.
 func listen(t *testing.T, answer http.HandlerFunc, secrets ...string) *testReceiver {
 	t.Helper()
 	if len(secrets) == 0 {
@@ -121,7 +121,7 @@ func (w *statusWriter) WriteHeader(code int) {
 
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// answers changes what it answers.
+// answers changes the receiver's response.
 func (e *testReceiver) answers(f http.HandlerFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +152,7 @@ func (e *testReceiver) taken() map[string][]received {
 	return out
 }
 
-// await waits until what it has received is as wanted.
+// await waits until wanted is true for the calls that the receiver has got.
 func (e *testReceiver) await(what string, wanted func() bool) {
 	e.t.Helper()
 	e.awaitWithin(30*time.Second, what, wanted)

@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/internal/webhook"
 )
 
-// redactor removes the secrets of a receiver from its answers, those of its address too.
+// redactor removes the secrets of a receiver, and the secrets in its address, from its responses.
 func redactor(u *url.URL, secrets []webhook.Secret) *secret.Redactor {
 	hide := secret.OfURL(u)
 	for _, s := range secrets {

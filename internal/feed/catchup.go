@@ -27,7 +27,7 @@ const (
 	retryAfter = time.Second
 )
 
-// catchUp delivers the events since an instant from Redis until it reaches those of the hub. It
+// catchUp delivers the events since an instant from Redis until it reaches the hub's events. It
 // returns false when ctx has ended.
 func (s *Subscription) catchUp(ctx context.Context, since time.Time, sent *recentIDs) bool {
 	sent.add(s.lastID)
@@ -203,8 +203,8 @@ func (p *pager) with(events []Event) []Event {
 	return events
 }
 
-// readTransitions reads the stored transitions of a destination's breakers, those of keys
-// included.
+// readTransitions reads the stored transitions of a destination's breakers, the breakers of its
+// keys included.
 func (p *pager) readTransitions(ctx context.Context, name string) error {
 	transitions, _, _, err := breaker.Namespace(p.s.hub.ns).ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	JobPrefix   = "job."
 	Breaker     = "breaker"
 	Destination = "destination"
-	// Gap says that events may be missing before the next one, and of which types:
-	// subscribers that keep state resync.
+	// Gap says that events may be missing before the next one; its data names their types.
+	// Subscribers that keep state resync.
 	Gap = "gap"
 )
 

@@ -260,8 +260,8 @@ func (w *poller) readPauses(ctx context.Context, names []string) (paused []bool,
 	return paused, errs
 }
 
-// transitions reads the transitions of a destination's breakers, its own and those of keys,
-// since the first poll. Where some are missing, a gap comes first.
+// transitions reads the transitions of a destination's breakers, its own and its keys', since the
+// last poll. Where some are missing, a gap comes first.
 func (w *poller) transitions(ctx context.Context, name string) ([]Event, error) {
 	after := w.seen[name]
 	transitions, last, missed, err := breaker.Namespace(w.ns).ReadTransitions(ctx, w.rdb, name, after, transitionsRead)

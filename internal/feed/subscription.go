@@ -18,8 +18,8 @@ type SubscribeOptions struct {
 	Types []string
 	// Destination of the events; "": all.
 	Destination string
-	// May says of which destinations and keys events are delivered; the key is "" for events that are not of jobs.
-	// Nil: of all.
+	// May reports whether the subscriber gets the events of a destination and key; the key is "" for events that are
+	// not of jobs. Nil: it gets all events.
 	May func(destination, key string) bool
 }
 

@@ -59,7 +59,7 @@ const (
 var (
 	// clientCodes are errors of the client: RFC 6749, section 5.2, and GitHub's.
 	clientCodes = []string{"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "incorrect_client_credentials"}
-	// failedCodes and failedStatuses are those of a token endpoint that may answer later.
+	// failedCodes and failedStatuses come from a token endpoint that may give a token later.
 	failedCodes    = []string{"temporarily_unavailable", "server_error", "slow_down"}
 	failedStatuses = []int{http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusTooEarly}
 )

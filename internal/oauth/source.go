@@ -37,7 +37,7 @@ type Options struct {
 	// Scopes are asked for with client credentials.
 	Scopes []string
 	// RefreshTokensFile, unless empty, is a JSON object from key to refresh token, which is
-	// read again when it changes. Without it the tokens are those of the client.
+	// read again when it changes. Without it the source gets tokens with client credentials.
 	RefreshTokensFile string
 	// Sealer is that of the fleet; nil: each process gets tokens of its own, which sources with the same Own share.
 	Sealer *seal.Sealer
@@ -55,8 +55,8 @@ type Options struct {
 const (
 	// leaseMargin is how much longer than Timeout the lease of a renewal is.
 	leaseMargin = 2 * time.Second
-	// keep and keepOwn are how long unused tokens are kept in Redis: those of the fleet, and
-	// those of one process.
+	// keep is how long Redis keeps unused tokens of the fleet, keepOwn how long it keeps unused
+	// tokens of one process.
 	keep, keepOwn = 366 * 24 * time.Hour, 7 * 24 * time.Hour
 	// replacedFor is how long processes that still have the previous refresh token of the
 	// file use what the new one has given: so long a changed Secret takes to reach all.
@@ -194,7 +194,7 @@ func (s *Source) watch() error {
 	return nil
 }
 
-// Close waits for renewals in progress, of which the tokens would be lost, for at most as long
+// Close waits for renewals in progress, because their tokens would be lost, for at most as long
 // as they may take.
 func (s *Source) Close() error {
 	s.mu.Lock()
@@ -236,7 +236,7 @@ func (s *Source) Token(ctx context.Context, key string) (string, error) {
 }
 
 // Renew returns an access token in place of one that the API has refused; the same one if
-// there is no other. Errors are those of Token.
+// there is no other. It returns the same errors as Token.
 func (s *Source) Renew(ctx context.Context, key, refused string) (string, error) {
 	return s.token(ctx, key, refused)
 }

@@ -15,8 +15,8 @@ import (
 // Act is an action on jobs, in words.
 type Act struct {
 	Action jobs.Action
-	// Verb is its name on buttons, Past what it does to a job: "Cancel", "cancelled". Asked is what is asked of
-	// running jobs, "" if they are not.
+	// Verb is its name on buttons ("Cancel"), Past its name once it is done ("cancelled"). Asked names the request
+	// to running jobs ("stop"); "" if the act does not apply to them.
 	Verb, Past, Asked string
 	// Means explains it to the operator that is about to do it, Effect to programmers.
 	Means, Effect string
@@ -142,7 +142,7 @@ type Result struct {
 // mostTargets bounds the ids in a line of the audit log.
 const mostTargets = 10
 
-// Do does an act to jobs, each once. With an error the results are those of the jobs that were reached before it.
+// Do does an act to jobs, each once. With an error it returns the results for the jobs that it reached before.
 func (s *System) Do(ctx context.Context, a Act, ids []string, why Why) (Results, error) {
 	out := Results{Items: []Result{}}
 	var unique []string
@@ -171,8 +171,8 @@ func (s *System) Do(ctx context.Context, a Act, ids []string, why Why) (Results,
 	return out, err
 }
 
-// DoWhere does an act to the jobs of a filter. With an error the counts are those of what was done before it. An
-// unknown destination without jobs is a *jobs.UnknownDestinationError.
+// DoWhere does an act to the jobs of a filter. With an error it returns the counts of the jobs that it reached before.
+// An unknown destination without jobs is a *jobs.UnknownDestinationError.
 func (s *System) DoWhere(ctx context.Context, a Act, f jobs.Filter, why Why) (jobs.ActSummary, error) {
 	if err := a.Check(f); err != nil {
 		return jobs.ActSummary{}, err

@@ -30,8 +30,8 @@ type AuditEntry struct {
 const (
 	// mostAudited bounds the entries that are kept.
 	mostAudited = 10_000
-	// mostAuditedOfTenant bounds those of the tokens of one name that are confined to a tenant's jobs; all of these
-	// together have half of the entries.
+	// mostAuditedOfTenant bounds the entries by one tenant: the tokens of one name that are confined to a tenant's
+	// jobs. All tenants together have half of the entries.
 	mostAuditedOfTenant = 500
 	// Bounds of the fields of an entry, in characters.
 	mostAuditName, mostAuditText = 200, 500
@@ -82,7 +82,7 @@ func (s *System) logActed(ctx context.Context, act, target string, err error, wh
 	access.Audit(ctx, s.log, act, append(attrs, slog.String("result", result), slog.String("reason", why.Reason))...)
 }
 
-// Record keeps an act that was done, of which the last 10,000 are kept. If it cannot, it logs that: the act is done.
+// Record adds an act to the audit, which keeps the last 10,000. If it cannot, it logs the error: the act is done.
 func (s *System) Record(ctx context.Context, e AuditEntry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditPatience)
 	defer cancel()

@@ -70,7 +70,7 @@ func (s *System) breakersOf(ctx context.Context, destination string) ([]breaker.
 	return ofCaller(ctx, all, func(b breaker.Status) string { name, _, _ := strings.Cut(b.Name, "/"); return name }), err
 }
 
-// AllBreakers returns the breakers of destinations, each before those of its keys.
+// AllBreakers returns the breakers of destinations: for each, its own breaker and then the breakers of its keys.
 func (s *System) AllBreakers(ctx context.Context, destinations ...string) ([][]breaker.Status, error) {
 	return s.breakers().ListAll(ctx, s.rdb, destinations)
 }
@@ -126,8 +126,8 @@ func (s *System) ActOnBreaker(ctx context.Context, act BreakerAct, name string, 
 	return b, err
 }
 
-// NeedIt counts the jobs that wait for a breaker, and those of them that expire within soon: -1, not known, for the
-// breaker of a key.
+// NeedIt counts the jobs that wait for a breaker, and the jobs that expire within soon. expiring is -1, not known,
+// for the breaker of a key.
 func (s *System) NeedIt(ctx context.Context, destination, key string, soon time.Duration) (waiting, expiring int, err error) {
 	if key != "" {
 		waiting, err = s.client.HeldCount(ctx, destination, key)

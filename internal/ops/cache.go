@@ -71,7 +71,7 @@ func (c *Cache) Forget() {
 	}
 }
 
-// Wrote makes the next reads of the caller of ctx show what it has enqueued.
+// Wrote makes the next reads by the caller in ctx show the jobs that this caller has enqueued.
 func (c *Cache) Wrote(ctx context.Context) {
 	id, _ := access.From(ctx)
 	c.mu.Lock()

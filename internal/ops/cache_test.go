@@ -122,7 +122,7 @@ func TestCacheOfACallerThatWrites(t *testing.T) {
 	}
 }
 
-// However many names are read, so many values are kept.
+// The cache keeps at most mostCached values, however many names are read.
 func TestCacheBounded(t *testing.T) {
 	t.Parallel()
 	c := NewCache(nil)

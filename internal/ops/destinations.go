@@ -17,7 +17,7 @@ func (s *System) Workers(ctx context.Context) (jobs.Workers, error) {
 	return s.client.Workers(ctx)
 }
 
-// workers are those of the last second.
+// workers returns the workers, from a read at most a second ago.
 func (s *System) workers(ctx context.Context) (jobs.Workers, error) {
 	return readAll(ctx, s.cache, "workers", s.client.Workers)
 }
@@ -222,10 +222,10 @@ func (s *System) ForgetRemoved(ctx context.Context, failed time.Duration) error 
 type Target struct {
 	Name   string
 	SeenAt time.Time // the last heartbeat of a worker that serves it; zero: never
-	// Breaker is its own, Keys those of its keys that are kept.
+	// Breaker is the destination's own breaker, Keys are the breakers of its keys that are kept.
 	Breaker breaker.Status
 	Keys    []breaker.Status
-	// Survey counts its jobs. Backlog are those that have not ended, Waiting those of them that do not run.
+	// Survey counts its jobs. Backlog counts its unfinished jobs, Waiting the unfinished jobs that are not running.
 	Survey           jobs.Survey
 	Backlog, Waiting int
 	// Incidents are the last ones of its own breaker, the oldest first.

@@ -25,7 +25,7 @@ type Limits struct {
 	breaker.Limits
 
 	Override *Override `json:"override"` // nil: none
-	// NamedOverrides are those of the named limits.
+	// NamedOverrides are the operators' overrides of named limits, by name.
 	NamedOverrides map[string]Override `json:"named_overrides,omitempty"`
 }
 

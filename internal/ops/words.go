@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Words are a code in words: as a label, what it means, and the class of its colour.
+// Words describe a code to people: Text is its label, Hint its meaning, Class the class of its colour.
 type Words struct{ Class, Text, Hint string }
 
 // statuses are the statuses of jobs.

@@ -1,7 +1,7 @@
 // Package presets holds what is publicly known of APIs, as data: a file for each API.
 //
 // A preset is a layer of defaults below a destination's variables, and answer rules behind
-// those of its file. Package config applies it; docs/apis is generated from it.
+// the rules of its file. Package config applies it; docs/apis is generated from it.
 package presets
 
 import (
@@ -35,7 +35,7 @@ type Preset struct {
 	Limits []Limit `yaml:"limits" json:"limits"`
 	// Answers are rules in the form of an ANSWERS_FILE.
 	Answers []Rule `yaml:"answers" json:"answers"`
-	// Budgets are those of an ANSWERS_FILE.
+	// Budgets are in the form of an ANSWERS_FILE, too.
 	Budgets []Budget `yaml:"budgets" json:"budgets,omitempty"`
 	// Also is a preset whose rules and budgets follow; "": none.
 	Also string `yaml:"also" json:"-"`
@@ -48,7 +48,7 @@ type Preset struct {
 type Limit struct {
 	// Limit is a rate such as 5000/1h, or a word if no number is published.
 	Limit string `yaml:"limit" json:"limit"`
-	// Of says what it limits, and for whom it is another.
+	// Of says what is limited, and who has another limit.
 	Of string `yaml:"of" json:"of"`
 }
 
@@ -74,7 +74,7 @@ type Budget struct {
 	Scope  string `yaml:"scope,omitempty" json:"scope,omitempty"`
 }
 
-// Example is an answer of the API and what it comes to.
+// Example is a response of the API and its outcome.
 type Example struct {
 	Name    string            `yaml:"name" json:"name"`
 	Status  int               `yaml:"status" json:"status"`
@@ -88,7 +88,7 @@ type Example struct {
 	Scope string `yaml:"scope" json:"scope,omitempty"`
 	// Cost is what the call has cost by the answer; 0 if it does not say.
 	Cost int `yaml:"cost" json:"cost,omitempty"`
-	// Budgets are what it announces, such as "requests: 59 of 60 left, resets in 1s".
+	// Budgets are the budgets that the response announces, such as "requests: 59 of 60 left, resets in 1s".
 	Budgets []string `yaml:"budgets" json:"budgets,omitempty"`
 }
 

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write docs/apis instead of comparing it
 
 const docs = "../../docs/apis/"
 
-// Each preset says where it is from and what it is about.
+// Each preset has all the fields that describe its API, and an example of each outcome.
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	names := presets.Names()
