@@ -23,7 +23,7 @@ type subscribed struct {
 // cancelsPerSecond is how many jobs a second are enqueued and cancelled while it is busy.
 const cancelsPerSecond = 50
 
-// subscribed counts Redis's commands while there are so many subscribers.
+// subscribed measures Redis's commands a second while a number of subscribers listens.
 func (s *apiServer) subscribed(t testing.TB, subscribers int, length time.Duration) subscribed {
 	t.Helper()
 	c := subscribed{subscribers: subscribers, received: 1}
@@ -81,8 +81,8 @@ func (s *apiServer) cancelJobs(t testing.TB, length time.Duration) (n int) {
 	return n
 }
 
-// commandsPerSecond is how many commands Redis runs a second while something is done,
-// those of scripts included.
+// commandsPerSecond returns how many commands Redis runs a second during do, the commands
+// inside scripts included.
 func (s *apiServer) commandsPerSecond(t testing.TB, do func()) float64 {
 	t.Helper()
 	before, started := s.info(t, "stats", "total_commands_processed"), time.Now()

@@ -247,7 +247,7 @@ func (s *apiServer) enqueueSingles(t testing.TB, p apiPlan) (out []singles) {
 	return out
 }
 
-// load calls do from so many goroutines for a while and returns how long each call
+// load calls do from a number of goroutines for a while and returns how long each call
 // took, sorted.
 func load(t testing.TB, goroutines int, length time.Duration, do func(context.Context, *bytes.Buffer) error) ([]time.Duration, time.Duration) {
 	t.Helper()

@@ -123,9 +123,9 @@ func (s *redisServer) drainIdle(t testing.TB, n, processes int) float64 {
 		func() *process { return startIdle(t, s.Addr(), 1, 1) }, func(*process) {})
 }
 
-// drain publishes n jobs by so many processes and returns how many a second. They find
-// the destination paused and begin together; what is measured is the time between a
-// quarter and nine tenths of the jobs, when all are at it. during is called now and then
+// drain publishes n jobs by a number of processes and returns the rate in jobs a second. The
+// processes find the destination paused and begin together. The rate is measured between a
+// quarter and nine tenths of the jobs, while all processes work. drain calls during now and then
 // with the first process.
 func (s *redisServer) drain(t testing.TB, n, processes int, published func() int64, begin func() *process, during func(*process)) float64 {
 	t.Helper()

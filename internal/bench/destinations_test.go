@@ -26,7 +26,7 @@ type destinationsPlan struct {
 	drained int           // jobs spread over all destinations
 }
 
-// destinationsFigures are those of one worker: commands a second, numbers, bytes, seconds.
+// destinationsFigures are the figures of one worker: commands a second, numbers, bytes, seconds.
 type destinationsFigures struct {
 	commands, connections, goroutines, memory float64
 	start                                     float64
@@ -134,7 +134,7 @@ func measureDestinationsOf(t testing.TB, p destinationsPlan, n int) (f destinati
 	return f
 }
 
-// destinationNames are those of startWorker.
+// destinationNames returns the names of startWorker's destinations.
 func destinationNames(n int) []string {
 	names := []string{destination}
 	for i := 1; i < n; i++ {

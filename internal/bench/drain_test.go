@@ -63,7 +63,7 @@ type drainContender struct {
 	start     func(testing.TB, drainTask) *process
 }
 
-// drainFigures are those of one round: jobs a second, and CPU seconds and Redis commands per job.
+// drainFigures are the figures of one round: jobs a second, and CPU seconds and Redis commands per job.
 type drainFigures struct{ rate, worker, redis, enqueue, commands float64 }
 
 // BenchmarkDrain measures how fast one worker process of each contender empties a queue, with

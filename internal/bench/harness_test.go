@@ -74,7 +74,7 @@ func poll(t testing.TB, what string, yes func() bool) {
 // usualPayload is the size of payloads in bytes, unless something else is said.
 const usualPayload = 200
 
-// payload is JSON of so many bytes.
+// payload returns JSON of size bytes.
 func payload(size int) []byte {
 	const head, tail = `{"text":"`, `"}`
 	return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
@@ -119,7 +119,7 @@ func connect(addr string) *redis.Client {
 	})
 }
 
-// fill enqueues n jobs with payloads of so many bytes.
+// fill enqueues n jobs with payloads of size bytes.
 func (s *redisServer) fill(t testing.TB, n, size int) {
 	t.Helper()
 	for _, r := range must(s.client.EnqueueMany(t.Context(), specs(n, size)))(t) {
@@ -139,7 +139,7 @@ func (s *redisServer) info(t testing.TB, section, field string) float64 {
 	return 0
 }
 
-// connections counts those of workers.
+// connections counts the workers' connections to Redis.
 func (s *redisServer) connections(t testing.TB) float64 {
 	t.Helper()
 	return float64(strings.Count(must(s.rdb.ClientList(t.Context()).Result())(t), " name=tidegate-worker "))

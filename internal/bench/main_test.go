@@ -1,6 +1,6 @@
 // Package bench measures Tidegate: what a machine carries, and what bare asynq, other
 // breakers, and what one would write instead make of the same work. It is a module of
-// its own, so that what it compares with is not a dependency of Tidegate.
+// its own, so that the programs compared with Tidegate are not its dependencies.
 //
 //	go test -C internal/bench -run - -bench . -timeout 60m
 //

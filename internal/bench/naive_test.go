@@ -30,8 +30,8 @@ const (
 	halfOpen = "HALF_OPEN"
 )
 
-// newNaive returns a breaker that opens for the cooldown after so many rate-limited
-// answers in a row.
+// newNaive returns a breaker that opens for the cooldown after threshold rate-limited
+// responses in a row.
 func newNaive(rdb redis.UniversalClient, name string, threshold int, cooldown time.Duration) *naiveBreaker {
 	return &naiveBreaker{
 		rdb: rdb, threshold: int64(threshold), cooldown: cooldown,

@@ -198,8 +198,8 @@ func publishNothing(ctx context.Context, args []string, stdout io.Writer) error 
 	return nil
 }
 
-// startWorker starts tidegate worker for so many destinations at url, and returns it and
-// the address of its health and metrics when it is ready.
+// startWorker starts tidegate worker for a number of destinations at url. When the worker is ready,
+// startWorker returns it and the address of its health and metrics.
 func startWorker(t testing.TB, redisURL, url string, destinations int) (*process, string) {
 	t.Helper()
 	env := []string{"REDIS_URL=" + redisURL, "OPS_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}

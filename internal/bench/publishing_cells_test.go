@@ -101,7 +101,7 @@ type limit func(now, end time.Time) bool
 // fixed is a window that begins with the first call after the last one's end.
 type fixed struct {
 	length time.Duration
-	// quota of a window, counted from 0, after so many accepted calls of all windows.
+	// quota returns how many calls a window accepts. Windows count from 0; accepted counts the calls of all windows.
 	quota func(window, accepted int) int
 
 	end                    time.Time
@@ -142,7 +142,7 @@ func both(a, b *fixed) limit {
 	}
 }
 
-// concurrent accepts so many calls at once.
+// concurrent accepts at most a number of calls at once.
 type concurrent struct {
 	most int
 	ends []time.Time
@@ -182,8 +182,7 @@ type cell struct {
 	runs      []outcome
 }
 
-// cells returns those of the contenders at the APIs whose name contains only, those of one API
-// next to each other.
+// cells returns a cell for each contender at each API whose name contains only, ordered by API.
 func cells(only string, of []contender) []*cell {
 	var all []*cell
 	for _, a := range apis() {

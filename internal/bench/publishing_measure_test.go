@@ -31,7 +31,7 @@ type outcome struct {
 	archived  int64 // jobs that asynq has given up
 }
 
-// done reports whether all of so many jobs were published.
+// done reports whether all jobs were published.
 func (o outcome) done(jobs int) bool { return o.published == jobs }
 
 // measureAll runs every cell, in turn, several at a time.
