@@ -28,7 +28,7 @@ import (
 
 const (
 	threshold = 3 // refusals in a row that are to be confirmed
-	// mostConfirmed is the most calls at once that a call alone confirms: more are a guess of policy/keys.go.
+	// mostConfirmed is the most calls at once that a call alone confirms: greater values stand for a doubt of policy/scope.go.
 	mostConfirmed = 1024
 	longest       = 25 * 3600 // s: no pause is longer: a day's window, and an hour for clocks that differ
 	patientFrom   = 5         // refused probes from which on a pause may outlast what is known:
