@@ -47,7 +47,7 @@ count: ## Count the lines of product and tests, and the words of the documents; 
 	@scripts/count.sh $(ARGS)
 
 # Tests of the breaker that make so many calls, most of them in virtual time, that the race detector makes minutes of them.
-MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|LimitsOfKeysNeverOpenTheDestination|SpacedCalls|PacedCallsGoOnBesideFailures|PaceEndsWithTheLimit|BucketsWhoseResetIsTheNextToken|EarlyTests|RulesInRedis|Model)$$
+MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|LimitOfAllKeysIsTheDestinations|LimitsOfKeysHoldOthersSeldom|NoDeletedKeyWedges|SpacedCalls|PacedCallsGoOnBesideFailures|PaceEndsWithTheLimit|BucketsWhoseResetIsTheNextToken|EarlyTests|RulesInRedis|Model)$$
 
 # Packages whose goroutines meet in memory. The others compute in one goroutine or wait for Redis: there the
 # race detector finds nothing and takes most of the time.

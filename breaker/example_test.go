@@ -117,7 +117,7 @@ func ExampleBreaker_Changed() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if !waited { // the trip was not known here yet
+		if !waited && !permit.Probe() { // the trip was not known here yet
 			_ = permit.Release(ctx)
 			<-changed
 			continue
