@@ -37,8 +37,11 @@ func TestASlotOutlastsACall(t *testing.T) {
 		timeout, lease time.Duration
 		want           bool
 	}{
-		{30 * time.Second, 35 * time.Second, true}, {30 * time.Second, 31 * time.Second, false},
-		{time.Second, 6 * time.Second, true}, {10 * time.Second, 12 * time.Second, false}, {time.Second, 2 * time.Second, true},
+		{30 * time.Second, 35 * time.Second, true},
+		{30 * time.Second, 31 * time.Second, false},
+		{time.Second, 6 * time.Second, true},
+		{10 * time.Second, 12 * time.Second, false},
+		{time.Second, 2 * time.Second, true},
 	} {
 		s := settings{timeout: c.timeout, breaker: breaker.Options{ProbeTimeout: c.lease, FleetConcurrency: 1}}
 		if got := s.onlySlots(); got != c.want {
