@@ -13,7 +13,7 @@ func (p Permit) MarshalText() ([]byte, error) {
 	if p.c == nil {
 		return nil, nil
 	}
-	p.endSlot() // whoever reports the text has it
+	p.endSlot() // another process may report the text
 	until, holding := int64(0), p.holds
 	if p.confined {
 		holding |= confinedInText

@@ -31,12 +31,12 @@ func (l *waitLines) any() bool {
 	return len(l.of) > 0
 }
 
-// some reports whether some caller in line is such.
-func (l *waitLines) some(such func(*Breaker) bool) bool {
+// some reports whether matches is true for a caller in line.
+func (l *waitLines) some(matches func(*Breaker) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range l.of {
-		if slices.ContainsFunc(line, func(w *waiter) bool { return such(w.call) }) {
+		if slices.ContainsFunc(line, func(w *waiter) bool { return matches(w.call) }) {
 			return true
 		}
 	}

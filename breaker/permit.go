@@ -335,7 +335,7 @@ func (p Permit) report(ctx context.Context, o Outcome, pass func(to func(*Breake
 	return p.send(ctx, owner, o)
 }
 
-// unsent is the status after a report of which Redis need not know.
+// unsent is the status after a report that Redis need not get.
 func (p Permit) unsent(owner string, parent, child *view) Status {
 	p.c.inFlight.remove(p.id, p.slotRef)
 	if owner == "" {

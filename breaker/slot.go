@@ -30,7 +30,7 @@ func (c *granter) keepsLease() time.Duration {
 	return lease - min(keepSlot, lease/4)
 }
 
-// newSlot returns that of a new permit.
+// newSlot returns the slot of a new permit.
 func (c *granter) newSlot() *slot {
 	c.slotsHeld.Add(1)
 	return &slot{}

@@ -51,7 +51,7 @@ type Status struct {
 	TrippedBy     string `json:"tripped_by" doc:"Who that was." example:""`
 	// Streak counts in CLOSED, for an outage or for a limit that all keys meet.
 	Streak int `json:"streak" doc:"Calls of different jobs in a row that failed alike, or different keys in a row that were rate limited." example:"0"`
-	// StreakLimit is the number of calls that opens the breaker, or of keys whose limit is taken for the
+	// StreakLimit is the Streak at which calls open the breaker, or at which the limit of the keys is taken for the
 	// destination's; 0 without a streak.
 	StreakLimit int `json:"streak_limit" doc:"How many of them open the breaker, or are taken for a limit of the destination; 0 without any." example:"0"`
 	// StreakOf is "down", "401" or "403"; "429" of calls of different keys; "" without a streak.

@@ -23,8 +23,8 @@
 --             limits of the destination counts calls
 --   lead, within  by declared limits a call begins so many µs from now at the earliest and at the
 --             latest; 0 is at once
---   renews    the call has a slot, and this instance so many of the destination: it asks for a new lease, for the calls
---             after it
+--   renews    the number of slots of the destination that this instance holds; the call has one of them, and asks for a
+--             new lease, for the calls after it
 --   confined  the caller leaves the destination's probe and slow start to others until its record has not changed for a lease
 --   leave     per cent of each limit that the call leaves to more urgent ones
 --   rate_only to count one more call of a permit: in the rate, and in a budget that is low

@@ -86,8 +86,8 @@ local function full(b)
   return true
 end
 
--- keeps says that an instance may keep a slot of the so many that it holds: it has no more than its share of them, or no
--- other one waits.
+-- keeps says that an instance that holds a number of slots may keep one of them: it has no more than its share, or no
+-- other instance waits.
 local function keeps(b, holds)
   local others, most = 0, cap(b)
   for _, one in ipairs(redis.call('ZRANGEBYSCORE', b.waiting_key, int(math.ceil(now - WAITS_FOR)), '+inf', 'LIMIT', '0', '1000')) do

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -28,9 +26,7 @@ func (c *demoCmd) Run(ctx context.Context, p *Process) (err error) {
 	if c.Jobs < 1 || c.Jobs > 10_000 {
 		return inputErrorf("--jobs: must be from 1 to 10000, is %d", c.Jobs)
 	}
-	own := *p // incidents are printed while jobs are published
-	own.Stdout = &sharedWriter{w: p.Stdout}
-	p = &own
+	p = p.sharedOutput()
 	server, err := embedded.Start()
 	if err != nil {
 		return err
@@ -133,16 +129,4 @@ func (c *demoCmd) summarize(ctx context.Context, p *Process, d *dev, s *session,
 	}
 	rows.add("rescheduled", fmt.Sprintf("%d jobs in flight, at the cost of no retry; the others stayed in the queue", rescheduled))
 	return errors.Join(failed, p.write([]byte("\nSummary\n")), rows.print(p))
-}
-
-// sharedWriter is a writer for several goroutines.
-type sharedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (s *sharedWriter) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(b) //nolint:wrapcheck // the caller wraps it
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -63,6 +62,7 @@ type dev struct {
 
 // Run serves until ctx ends.
 func (c *devCmd) Run(ctx context.Context, p *Process) (err error) {
+	p = p.sharedOutput()
 	d := &dev{cmd: c, environ: p.Environ}
 	defer func() { err = errors.Join(err, d.close()) }()
 	if err := d.prepare(ctx, p); err != nil {
@@ -241,9 +241,8 @@ func (d *dev) greeting() string {
 	return b.String() + "\nCtrl-C stops it.\n\n"
 }
 
-// incidents prints the beginning and the end of each incident, a line each.
+// incidents prints the beginning and the end of each incident, a line each, from several goroutines: see sharedOutput.
 func incidents(p *Process) func(breaker.Event) {
-	var printing sync.Mutex
 	return func(e breaker.Event) {
 		name, now := e.Name, time.Now()
 		if e.Key != "" && !strings.Contains(name, "/") {
@@ -261,8 +260,6 @@ func incidents(p *Process) func(breaker.Event) {
 		default:
 			return
 		}
-		printing.Lock()
-		defer printing.Unlock()
 		fmt.Fprintf(p.Stdout, "%s  %s: %s\n", now.Format(time.TimeOnly), text.OneLine(name), text.OneLine(line))
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 
 	"github.com/tidegate/tidegate/internal/ops"
@@ -92,6 +94,24 @@ func (p *Process) write(b []byte) error {
 		return fmt.Errorf("write the output: %w", err)
 	}
 	return nil
+}
+
+// sharedOutput returns p with an output to which several goroutines may write: incidents are printed as they happen.
+func (p *Process) sharedOutput() *Process {
+	own := *p
+	own.Stdout = &sharedWriter{w: p.Stdout}
+	return &own
+}
+
+type sharedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *sharedWriter) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(b) //nolint:wrapcheck // the caller wraps it
 }
 
 // warn writes a line to stderr about what stops nothing.

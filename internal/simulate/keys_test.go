@@ -138,7 +138,7 @@ func (a *keyedAPI) call(key int, now, end time.Time) (ok bool, hint time.Duratio
 	return true, 0
 }
 
-// keyedSim plays the jobs of keys as workers do: a job whose key is refused waits with those behind it.
+// keyedSim plays the jobs of keys as workers do: when a key is refused, its jobs wait in their order.
 type keyedSim struct {
 	api    *keyedAPI
 	b      *breaker.Breaker // nil: an oracle
@@ -321,7 +321,7 @@ func (s *keyedSim) ended(ctx context.Context, p breaker.Permit, j *keyedJob, beg
 	s.at(until, func() { s.pending = slices.Insert(s.pending, 0, j) })
 }
 
-// keyedJobs are those of a model.
+// keyedJobs are the jobs of a model.
 func (m *keyedModel) arrivals(seed uint64) (all []*keyedJob) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	weights, sum := make([]float64, m.keys), 0.0

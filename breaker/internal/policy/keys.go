@@ -16,7 +16,7 @@ const (
 	refusedThen = "=" // in a streak: keys that were refused while the limit was everyone's last
 )
 
-// ofAllKeys reports whether a refusal under a key, of which the API does not say whose limit it is, is the destination's.
+// ofAllKeys reports whether a refusal under a key is the destination's, where the API does not say whose limit it is.
 func (b *breaker) ofAllKeys(child *breaker, e *Event) bool {
 	if !b.o.Learn || !b.o.EarlyTests || b.Forced != "" || b.Metered > 0 || e.Threshold == 0 || e.Known {
 		return false

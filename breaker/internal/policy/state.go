@@ -149,7 +149,7 @@ type Scope struct {
 	Beside     int64 `json:"beside"`      // calls beside the test that were refused, of jobs that were not before; RampOK were accepted
 	Real       int64 `json:"real"`        // early tests in a row that were refused, or calls beside tests: the limit was everyone's
 	StreakSent int64 `json:"streak_sent"` // when the last call of a streak of keys began, µs
-	KeysNeeded int64 `json:"keys_needed"` // so many keys in a row are taken for it; 0: as at first
+	KeysNeeded int64 `json:"keys_needed"` // the number of keys refused in a row that are taken for it; 0: as at first
 	AllSince   int64 `json:"all_since"`   // the streak of keys that was taken for a limit of all began then, µs,
 	AllAt      int64 `json:"all_at"`      // and was long enough then, µs,
 	AllOver    int64 `json:"all_over"`    // until a call was accepted, µs

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,15 +101,17 @@ func startServer(ctx context.Context, dir string) (*Server, error) {
 			return errors.New("embedded: redis-server does not end")
 		}
 	}
-	clients, err := client.ClientList(ctx).Result()
-	_, answers := errors.AsType[redis.Error](err) // such as LOADING
-	switch {
-	case strings.Count(clients, " name="+owner+" ") > 1: // besides this one
-		_ = client.Close()
-		return nil, fmt.Errorf("embedded: another process uses %s: stop it, or start in another folder", dir)
-	case err == nil || answers:
-		ended <- nil // not a child of this process
-		return s, nil
+	if listens(ctx, socket) {
+		clients, err := client.ClientList(ctx).Result()
+		_, answers := errors.AsType[redis.Error](err) // such as LOADING
+		switch {
+		case strings.Count(clients, " name="+owner+" ") > 1: // besides this one
+			_ = client.Close()
+			return nil, fmt.Errorf("embedded: another process uses %s: stop it, or start in another folder", dir)
+		case err == nil || answers:
+			ended <- nil // not a child of this process
+			return s, nil
+		}
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, "-") // Close ends it
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(settings)
@@ -118,7 +121,7 @@ func startServer(ctx context.Context, dir string) (*Server, error) {
 		return nil, fmt.Errorf("embedded: start redis-server: %w", err)
 	}
 	go func() { ended <- cmd.Wait() }()
-	for client.Ping(ctx).Err() != nil {
+	for !listens(ctx, socket) || client.Ping(ctx).Err() != nil {
 		select {
 		case err = <-ended:
 			_ = client.Close()
@@ -130,4 +133,15 @@ func startServer(ctx context.Context, dir string) (*Server, error) {
 		}
 	}
 	return s, nil
+}
+
+// listens reports whether a server listens at a socket. Until then go-redis would log that it cannot connect.
+func listens(ctx context.Context, socket string) bool {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
