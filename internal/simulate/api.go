@@ -138,6 +138,7 @@ func (a *API) call(now, end time.Time, since time.Duration) response {
 	for _, l := range a.limits {
 		if p, ok := l.(*penalty); refused && ok {
 			p.refuse(now)
+			r.hint = max(r.hint, l.wait(now))
 		} else if !refused {
 			l.take(now, end)
 		}

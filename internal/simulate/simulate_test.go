@@ -20,7 +20,7 @@ func TestAPIs(t *testing.T) {
 		"window:2/10s@UTC,hints:retry-after":              "7a 8a 9 1 10a",
 		"sliding:2/10s,hints:retry-after":                 "0a 4a 9 1 10a 10.1 4 14a",
 		"bucket:1/5s:2,hints:retry-after":                 "0a 0.1a 0.2 5 5a 5.1 5 20a 20a 20 5",
-		"penalty:1/10s+5s,hints:retry-after":              "0a 9 1 14 1 20a",
+		"penalty:1/10s+5s,hints:retry-after":              "0a 9 6 14 6 20a",
 		"concurrency:2,hints:retry-after":                 "0a 0.1a 0.2 1 0.5a",
 		"window:1/2s,window:2/10s":                        "0a 1 0 2a 4 0 10a",
 		"outage:1s+2s,outage:4s+1s":                       "0a 1x 2.9x 3a 4x 5a",

@@ -237,7 +237,9 @@ func (r *report) refusedProbe(b *breaker, open func()) {
 	}
 }
 
-// limitedProbe opens again. A hint counts for at least a second then, and for twice the last one, which was wrong.
+// limitedProbe opens again. A hint counts for at least a second then. If the last one was wrong, the breaker waits for twice
+// as long as it did, but not much longer than an API asks for that counts down: for twice the hint at the first time, four
+// times at the second.
 func (r *report) limitedProbe(b *breaker) {
 	sent := 1000 * b.ProbeStarted
 	if b.RefusedAt = 0; b.o.Learn {
@@ -255,12 +257,13 @@ func (r *report) limitedProbe(b *breaker) {
 		return
 	}
 	r.refusedProbe(b, func() {
-		hint, least := float64(r.Hint), 0.0
-		if b.Cause == "hint" {
-			least = 2 * float64(b.LastCooldown)
-		}
+		hint := float64(r.Hint)
 		if hint > 0 {
-			hint = max(hint, min(least, b.o.MaxCooldown), 1000)
+			hint = max(hint, 1000)
+			if b.Cause == "hint" && float64(b.AskedUntil) <= b.now {
+				least := min(2*float64(b.LastCooldown), hint*math.Exp2(float64(min(b.Probes, 40))))
+				hint = max(hint, min(least, b.o.MaxCooldown))
+			}
 		}
 		b.LastFailure = b.ms()
 		b.openByResponse("probe", hint, false)

@@ -119,7 +119,11 @@ func rules() []rule {
 	more("limited", "CLOSED", "late", Event{Kind: Limited}, 0, func(s *State) { s.Generation = 2000 }, "CLOSED")
 	more("limited", "OPEN", "with a later hint", Event{Kind: Limited, Hint: 400 * second}, 0, nil, "OPEN threshold for 400s failures=3 wasted=4")
 	more("limited", "by the probe", "with a hint that was wrong", Event{Kind: Limited, Hint: 40}, 0, func(s *State) { s.Cause, s.LastCooldown = "hint", 4*second },
+		"OPEN hint for 2s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	more("limited", "by the probe", "with the same hint as before", Event{Kind: Limited, Hint: 4 * second}, 0, func(s *State) { s.Cause, s.LastCooldown = "hint", 4*second },
 		"OPEN hint for 8s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
+	more("limited", "by the probe", "with a hint whose test came before its end", Event{Kind: Limited, Hint: 4 * second}, 0, func(s *State) { s.Cause, s.LastCooldown, s.AskedUntil = "hint", 4*second, 1<<50 },
+		"OPEN hint for 4s failures=3 wasted=4 probes=1 (HALF_OPEN→OPEN hint)")
 	const hours = 3600 * second
 	more("limited", "CLOSED", "with a hint beyond the longest cooldown", Event{Kind: Limited, Hint: 22 * hours}, 0, nil, "OPEN hint for 3600s asked 79200s failures=1 wasted=1 (CLOSED→OPEN hint)")
 	asked := func(s *State) { s.AskedUntil = epoch/1000 + 21*hours }
