@@ -47,7 +47,7 @@ $`)
 	if out := b.run(t, "audit", "--action", "limit", "--since", "1h", "-n", "1", "--who", "@").ok(t); !strings.Contains(out, "unset limit") || !strings.HasSuffix(out, "there are more: -n, or -o json with --cursor\n") {
 		t.Errorf("selected:\n%s", out)
 	}
-	b.run(t, "audit", "--since", "soon").want(t, 2, "", "tidegate: --since \"soon\" is neither a time such as 2030-01-31T14:00:00Z nor how long ago, such as 1h\n")
+	b.run(t, "audit", "--since", "soon").want(t, 2, "", "tidegate: --since: \"soon\" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z, or how long ago, such as 2h; run \"tidegate audit --help\"\n")
 
 	rdb := b.server.Client(t)
 	if _, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {

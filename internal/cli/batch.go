@@ -17,35 +17,20 @@ type batchCmds struct {
 }
 
 type batchGetCmd struct {
-	Name    string `arg:"" name:"batch" help:"Name of the batch."`
-	Wait    bool   `short:"w" help:"Wait until all jobs have ended; the exit status is 1 if any did not complete."`
-	Timeout string `placeholder:"5m" help:"With --wait: how long at most; for ever unless given. The exit status is 1 then."`
+	Name    batchName `arg:"" name:"batch" help:"Name of the batch."`
+	Wait    bool      `short:"w" help:"Wait until all jobs have ended; the exit status is 1 if any did not complete."`
+	Timeout string    `placeholder:"5m" help:"With --wait: how long at most; for ever unless given. The exit status is 1 then."`
 	outputFlag
-}
-
-// checkBatch refuses names that a batch cannot have.
-func checkBatch(name string) error {
-	if !jobs.ValidName(name) {
-		return inputErrorf("%q cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit", clip(name, 140))
-	}
-	return nil
 }
 
 // Run shows a batch.
 func (c *batchGetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	if err := checkBatch(c.Name); err != nil {
-		return err
-	}
 	longest, err := longestWait(c.Timeout, c.Wait)
 	if err != nil {
 		return err
 	}
-	waiting := ctx
-	if longest > 0 {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, longest)
-		defer cancel()
-	}
+	waiting, cancel := atMost(ctx, longest)
+	defer cancel()
 	b, err := c.read(waiting, p, s)
 	if b != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return fmt.Errorf("batch %s has not ended after %s: %d of %d jobs have; they go on without this command", c.Name, explain.Duration(longest), endedOf(b), b.Total)
@@ -76,11 +61,11 @@ func (c *batchGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 // read returns the state of the batch: now, or once all have ended.
 func (c *batchGetCmd) read(ctx context.Context, p *Process, s *session) (*jobs.BatchStatus, error) {
 	if !c.Wait {
-		return s.client.Batch(ctx, c.Name)
+		return s.client.Batch(ctx, string(c.Name))
 	}
-	bar := p.newBar(c.Name)
+	bar := p.newBar(string(c.Name))
 	defer bar.end()
-	return s.client.WaitBatch(ctx, c.Name, func(b *jobs.BatchStatus) {
+	return s.client.WaitBatch(ctx, string(c.Name), func(b *jobs.BatchStatus) {
 		others, _ := countsOf(b.Counts, jobs.Completed)
 		done := fmt.Sprintf("%d of %d", endedOf(b), b.Total)
 		bar.show(int64(endedOf(b)), int64(b.Total), strings.Join(append([]string{done}, others...), ", "))

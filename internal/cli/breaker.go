@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/ops"
@@ -29,56 +28,18 @@ type breakerCmds struct {
 	Incidents breakerIncidentsCmd `cmd:"" help:"Show a breaker's last incidents, from opening to closing."`
 }
 
-// breakerName is the argument that names a breaker.
-type breakerName struct {
-	Name string `arg:"" name:"name" help:"Name of the destination, or destination/key for the breaker of a key."`
-}
-
-// Validate refuses names that no breaker can have.
-func (n *breakerName) Validate() error {
-	if n.Name == "" { // missing
-		return nil
-	}
-	if destination, _, _ := strings.Cut(n.Name, "/"); !jobs.ValidDestination(destination) {
-		return checkDestination(destination)
-	}
-	if _, _, err := breaker.ParseName(n.Name); err != nil {
-		return inputErrorf("%s", problem(err))
-	}
-	return nil
-}
-
-// destination returns the destination of the breaker, which must be known.
-func (n *breakerName) destination(ctx context.Context, s *session) (string, error) {
-	destination, _, err := s.KnownBreaker(ctx, n.Name)
-	if errors.Is(err, ops.ErrName) { // "", which Validate takes for a missing one
-		return "", checkDestination(n.Name)
-	}
+// knownBreaker returns the destination of a breaker, which must be known.
+func (s *session) knownBreaker(ctx context.Context, name breakerName) (destination string, err error) {
+	destination, _, err = s.KnownBreaker(ctx, string(name))
 	return destination, noDestination(err)
 }
 
-// mostListed is the longest page of breakers or limits.
-const mostListed = 1000
-
 // keysFlags select destinations and keys.
 type keysFlags struct {
-	Destination string `short:"d" placeholder:"D" help:"Only this destination and its keys."`
-	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
-	Cursor      string `placeholder:"CURSOR" help:"Go on after the page of JSON with this as next."`
+	Destination destinationFlag `short:"d" placeholder:"D" help:"Only this destination and its keys."`
+	Limit       pageSize        `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page of JSON, and destinations and limited keys in the table; 1 to 1000. Default: ${default}."`
+	Cursor      jsonCursor      `placeholder:"CURSOR" help:"Go on after the page of JSON with this as next."`
 	outputFlag
-}
-
-// Validate checks the flags.
-func (c *keysFlags) Validate() error {
-	switch {
-	case c.Limit < 1 || c.Limit > mostListed:
-		return inputErrorf("--limit must be from 1 to %d", mostListed)
-	case c.Cursor != "" && !c.json():
-		return inputErrorf("--cursor is for pages of JSON; add -o json")
-	case c.Destination != "":
-		return checkDestination(c.Destination)
-	}
-	return nil
 }
 
 // names returns the selected destinations.
@@ -86,7 +47,7 @@ func (c *keysFlags) names(ctx context.Context, s *session) ([]string, error) {
 	if c.Destination == "" {
 		return s.Names(ctx)
 	}
-	return []string{c.Destination}, noDestination(s.Known(ctx, c.Destination))
+	return []string{string(c.Destination)}, noDestination(s.Known(ctx, string(c.Destination)))
 }
 
 // noneKnown is printed if there is no destination.
@@ -147,7 +108,7 @@ type breakerListCmd struct{ keysFlags }
 // Run lists breakers, each destination's before those of its keys, limited ones first.
 func (c *breakerListCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if c.json() {
-		page, err := s.Breakers(ctx, c.Destination, c.Cursor, c.Limit)
+		page, err := s.Breakers(ctx, string(c.Destination), string(c.Cursor), int(c.Limit))
 		return printPage(p, page, err)
 	}
 	names, err := c.names(ctx, s)
@@ -166,7 +127,7 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process, s *session) error 
 	for _, of := range all {
 		explain.LimitedFirst(of[1:], now)
 	}
-	shown, rest := shorten(all, c.Limit, func(b breaker.Status) string { return b.Name },
+	shown, rest := shorten(all, int(c.Limit), func(b breaker.Status) string { return b.Name },
 		func(b breaker.Status) bool { return explain.Urgency(b, now) < explain.Callable }, "met a limit and can be called")
 	return table[breaker.Status]{
 		none: noneKnown, rest: rest,
@@ -182,17 +143,17 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process, s *session) error 
 }
 
 type breakerGetCmd struct {
-	breakerName
+	breakerArg
 	outputFlag
 }
 
 // Run shows a breaker.
 func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	destination, err := c.destination(ctx, s)
+	destination, err := s.knownBreaker(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	b, err := s.Breaker(ctx, c.Name)
+	b, err := s.Breaker(ctx, string(c.Name))
 	if err != nil {
 		return err
 	}
@@ -210,7 +171,7 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 		}
 		p.warn(destination + " is unreachable: " + explain.NotReached(u, survey.Counts[jobs.Pending]+survey.Counts[jobs.RetryPending], time.Now()))
 	}
-	limits, err := s.Limits(ctx, c.Name)
+	limits, err := s.Limits(ctx, string(c.Name))
 	if err != nil {
 		return err
 	}
@@ -226,46 +187,18 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process, s *session) error {
 
 // handFlags are the flags of what an operator does to a breaker for a time.
 type handFlags struct {
-	breakerName
-	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
-	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
+	breakerArg
+	For    span   `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
+	Reason reason `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 	outputFlag
-
-	length time.Duration // of For; 0: until it is reset
-}
-
-// Validate checks --for and --reason.
-func (c *handFlags) Validate() (err error) {
-	if c.length, err = lengthOf(c.For, "it is reset"); err != nil {
-		return err
-	}
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return c.breakerName.Validate()
-}
-
-// lengthOf parses --for; 0 for "", which means until its end by hand.
-func lengthOf(flag, end string) (time.Duration, error) {
-	if flag == "" {
-		return 0, nil
-	}
-	length, err := config.ParseDuration(flag)
-	if err != nil {
-		return 0, inputErrorf("--for: %w", err)
-	}
-	if length < time.Millisecond {
-		return 0, inputErrorf("--for must be more than 0, such as 10m; leave it out for \"until %s\"", end)
-	}
-	return length, nil
 }
 
 // do does an act to the breaker and prints it.
 func (c *handFlags) do(ctx context.Context, p *Process, s *session, act ops.BreakerAct) error {
-	if _, err := c.destination(ctx, s); err != nil {
+	if _, err := s.knownBreaker(ctx, c.Name); err != nil {
 		return err
 	}
-	b, err := s.ActOnBreaker(ctx, act, c.Name, c.length, p.why(c.Reason))
+	b, err := s.ActOnBreaker(ctx, act, string(c.Name), time.Duration(c.For), p.why(c.Reason))
 	if err != nil {
 		return err
 	}
@@ -286,42 +219,30 @@ type breakerForceCmd struct {
 
 // Run forces a breaker.
 func (c *breakerForceCmd) Run(ctx context.Context, p *Process, s *session) error {
-	act := ops.Force
-	if c.State == "open" {
-		act = ops.Trip
-	}
-	return c.do(ctx, p, s, act)
+	return c.do(ctx, p, s, map[string]ops.BreakerAct{"open": ops.Trip, "closed": ops.Force}[c.State])
 }
 
 type breakerResetCmd struct {
-	breakerName
-	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	breakerArg
+	Reason reason `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
-}
-
-// Validate checks the name and --reason.
-func (c *breakerResetCmd) Validate() error {
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return c.breakerName.Validate()
 }
 
 // Run closes a breaker.
 func (c *breakerResetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	return (&handFlags{breakerName: c.breakerName, outputFlag: c.outputFlag, Reason: c.Reason}).do(ctx, p, s, ops.Reset)
+	return (&handFlags{breakerArg: c.breakerArg, outputFlag: c.outputFlag, Reason: c.Reason}).do(ctx, p, s, ops.Reset)
 }
 
 type breakerHistoryCmd struct {
-	breakerName
-	Limit int `short:"n" default:"50" placeholder:"N" help:"How many at most. Default: ${default}; 1000 are kept."`
+	breakerArg
+	Limit lastFew `short:"n" default:"50" placeholder:"N" help:"How many at most. Default: ${default}; 1000 are kept."`
 	outputFlag
 }
 
 // Run shows transitions.
 func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process, s *session) error {
 	now := time.Now()
-	return printLast(ctx, p, s, c.outputFlag, c.breakerName, c.Limit, "history", s.Transitions, table[breaker.Event]{
+	return printLast(ctx, p, s, c.outputFlag, c.Name, int(c.Limit), "history", s.Transitions, table[breaker.Event]{
 		none: "no transitions",
 		head: []string{"AT", "FROM", "TO", "WHY", "BY", "INCIDENT", "WASTED"},
 		row: func(e breaker.Event) []string {
@@ -331,15 +252,15 @@ func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process, s *session) err
 }
 
 type breakerIncidentsCmd struct {
-	breakerName
-	Limit int `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
+	breakerArg
+	Limit lastFew `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
 	outputFlag
 }
 
 // Run shows incidents.
 func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process, s *session) error {
 	now := time.Now()
-	return printLast(ctx, p, s, c.outputFlag, c.breakerName, c.Limit, "incidents", s.Incidents, table[breaker.Incident]{
+	return printLast(ctx, p, s, c.outputFlag, c.Name, int(c.Limit), "incidents", s.Incidents, table[breaker.Incident]{
 		none: "no incidents",
 		head: []string{"STARTED", "LASTED", "WHY", "ENDED BY", "PROBES", "WASTED", "RESCHEDULED", "INSTANCES"},
 		row: func(i breaker.Incident) []string {
@@ -365,22 +286,19 @@ func whyWith(cause, reason string) string {
 
 // printLast prints the last of what is kept of a breaker, and a line about the keys of a destination that are not
 // CLOSED.
-func printLast[T any](ctx context.Context, p *Process, s *session, o outputFlag, n breakerName, limit int, command string,
+func printLast[T any](ctx context.Context, p *Process, s *session, o outputFlag, name breakerName, limit int, command string,
 	read func(context.Context, string, int) (ops.List[T], error), t table[T],
 ) error {
-	if limit < 1 {
-		return inputErrorf("--limit must be at least 1")
-	}
-	destination, err := n.destination(ctx, s)
+	destination, err := s.knownBreaker(ctx, name)
 	if err != nil {
 		return err
 	}
-	last, err := read(ctx, n.Name, limit)
+	last, err := read(ctx, string(name), limit)
 	if err != nil {
 		return err
 	}
 	none := ": it has been CLOSED all the time"
-	if destination == n.Name && !o.json() {
+	if destination == string(name) && !o.json() {
 		all, err := s.AllBreakers(ctx, destination)
 		if err != nil {
 			return err

@@ -35,6 +35,8 @@ func TestUsage(t *testing.T) {
 		{"batch get a b", `unexpected argument b; run "tidegate batch get --help"`},
 		{"queue", `no command given; commands: pause, resume; run "tidegate queue --help"`},
 		{"queue pause", "name a destination, or give --all"},
+		{"destinations forget", `DESTINATION is missing; run "tidegate destinations forget --help"`},
+		{"destinations forget --all", `unknown flag --all; run "tidegate destinations forget --help"`},
 		{"stats shop", `unexpected argument shop; run "tidegate stats --help"`},
 		{"doctor --dry", `unknown flag --dry, did you mean "--dry-run"?; run "tidegate doctor --help"`},
 		{"cancel --foo", `unknown flag --foo; run "tidegate cancel --help"`},

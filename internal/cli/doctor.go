@@ -16,12 +16,9 @@ import (
 
 type doctorCmd struct {
 	DryRun bool   `help:"Print what is wrong, and repair nothing."`
-	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	Reason reason `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
-
-// Validate checks --reason.
-func (c *doctorCmd) Validate() error { return checkReason(c.Reason) }
 
 // Run looks for damage and repairs it.
 func (c *doctorCmd) Run(ctx context.Context, p *Process, s *session) error {
@@ -41,7 +38,7 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process, s *session) error {
 			})
 		}
 	}
-	repairs := ops.AuditEntry{By: p.why("").By, Action: "doctor repair", Reason: c.Reason}
+	repairs := ops.AuditEntry{By: p.why("").By, Action: "doctor repair", Reason: string(c.Reason)}
 	var kinds []string
 	for _, f := range report.Findings {
 		if f.Repaired {

@@ -263,7 +263,7 @@ func (c *enqueueCmd) Validate() (err error) {
 		return inputErrorf("with --file only --destination, --batch and --retry may be given, as the defaults of lines that name none; put the rest into the lines")
 	}
 	if c.Batch != "" {
-		if err := checkBatch(c.Batch); err != nil {
+		if err := batchName(c.Batch).Validate(); err != nil {
 			return inputErrorf("--batch: %w", err)
 		}
 	}

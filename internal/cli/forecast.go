@@ -10,22 +10,22 @@ import (
 )
 
 type forecastCmd struct {
-	Destination string `arg:"" name:"destination" help:"Name of the destination."`
-	Key         string `placeholder:"KEY" help:"Say also when the waiting jobs of this key have started."`
+	Destination destinationName `arg:"" name:"destination" help:"Name of the destination."`
+	Key         string          `placeholder:"KEY" help:"Say also when the waiting jobs of this key have started."`
 	outputFlag
 }
 
-// Validate refuses names that a destination or a key cannot have.
+// Validate refuses names that a key cannot have.
 func (c *forecastCmd) Validate() error {
 	if c.Key != "" && !jobs.ValidName(c.Key) {
 		return inputErrorf("--key is not a valid key")
 	}
-	return checkDestination(c.Destination)
+	return nil
 }
 
 // Run prints the forecast of a destination.
 func (c *forecastCmd) Run(ctx context.Context, p *Process, s *session) error {
-	f, err := s.Forecast(ctx, c.Destination, c.Key)
+	f, err := s.Forecast(ctx, string(c.Destination), c.Key)
 	if err != nil {
 		return noDestination(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 type limitsCmds struct {
@@ -31,17 +32,17 @@ func (c *limitsShowCmd) Validate() error {
 	if c.Name != "" && (c.Destination != "" || c.Cursor != "") {
 		return inputErrorf("give a name, or --destination and --cursor, not both")
 	}
-	if err := c.keysFlags.Validate(); err != nil {
-		return err
+	if c.Name == "" {
+		return nil
 	}
-	return (&breakerName{c.Name}).Validate()
+	return breakerName(c.Name).Validate()
 }
 
 // Run shows limits.
 func (c *limitsShowCmd) Run(ctx context.Context, p *Process, s *session) error {
 	switch {
 	case c.Name != "":
-		if _, err := (&breakerName{c.Name}).destination(ctx, s); err != nil {
+		if _, err := s.knownBreaker(ctx, breakerName(c.Name)); err != nil {
 			return err
 		}
 		found, err := s.Limits(ctx, c.Name)
@@ -53,7 +54,7 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process, s *session) error {
 		}
 		return c.print(p, []ops.Limits{found}, "")
 	case c.json():
-		page, err := s.ListLimits(ctx, c.Destination, c.Cursor, c.Limit)
+		page, err := s.ListLimits(ctx, string(c.Destination), string(c.Cursor), int(c.Limit))
 		return printPage(p, page, err)
 	}
 	names, err := c.names(ctx, s)
@@ -76,7 +77,7 @@ func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (s
 	of := map[string][]ops.Limits{} // by destination, its limits before those of its keys
 	cursor := ""
 	for i := 0; i == 0 || cursor != "" && i < mostLimitPages; i++ {
-		page, err := s.ListLimits(ctx, c.Destination, cursor, mostListed)
+		page, err := s.ListLimits(ctx, string(c.Destination), cursor, jobs.MaxPage)
 		if err != nil {
 			return nil, "", err
 		}
@@ -111,7 +112,7 @@ func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (s
 		})
 		lists = append(lists, list)
 	}
-	shown, rest = shorten(lists, c.Limit, func(l ops.Limits) string { return l.Name },
+	shown, rest = shorten(lists, int(c.Limit), func(l ops.Limits) string { return l.Name },
 		func(l ops.Limits) bool { return urgent(l) < explain.Callable }, "can be called")
 	if cursor != "" {
 		rest += "not all keys were read; all: -o json\n"
@@ -153,32 +154,24 @@ func (c *limitsShowCmd) print(p *Process, items []ops.Limits, rest string) error
 }
 
 type limitsSetCmd struct {
-	Name   string `arg:"" name:"name" help:"Name of the destination, or of a limit that destinations share."`
-	Rate   string `required:"" placeholder:"5/1s" help:"Windows as in DESTINATION_<i>_RATE, such as 5/1s or 60/1h:5,1000/1d@UTC; off: no limit."`
-	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is unset unless given."`
-	Reason string `placeholder:"TEXT" help:"Shown with the limit, and kept in the audit; at most 500 characters."`
+	Name   destinationName `arg:"" name:"name" help:"Name of the destination, or of a limit that destinations share."`
+	Rate   string          `required:"" placeholder:"5/1s" help:"Windows as in DESTINATION_<i>_RATE, such as 5/1s or 60/1h:5,1000/1d@UTC; off: no limit."`
+	For    span            `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is unset unless given."`
+	Reason reason          `placeholder:"TEXT" help:"Shown with the limit, and kept in the audit; at most 500 characters."`
 	outputFlag
-
-	length time.Duration // of For; 0: until it is unset
 }
 
-// Validate checks the name, the rate, --for and --reason.
-func (c *limitsSetCmd) Validate() (err error) {
-	if c.length, err = lengthOf(c.For, "it is unset"); err != nil {
-		return err
-	}
+// Validate checks the rate.
+func (c *limitsSetCmd) Validate() error {
 	if err := ops.CheckRate(c.Rate); err != nil {
 		return inputErrorf("--rate: %w", err)
 	}
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return checkDestination(c.Name)
+	return nil
 }
 
 // Run sets a limit.
 func (c *limitsSetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	l, err := s.SetLimit(ctx, c.Name, c.Rate, c.length, nil, p.why(c.Reason))
+	l, err := s.SetLimit(ctx, string(c.Name), c.Rate, time.Duration(c.For), nil, p.why(c.Reason))
 	if err != nil {
 		return noDestination(err)
 	}
@@ -186,22 +179,14 @@ func (c *limitsSetCmd) Run(ctx context.Context, p *Process, s *session) error {
 }
 
 type limitsUnsetCmd struct {
-	Name   string `arg:"" name:"name" help:"Name of the destination, or of a limit that destinations share."`
-	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	Name   destinationName `arg:"" name:"name" help:"Name of the destination, or of a limit that destinations share."`
+	Reason reason          `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
-}
-
-// Validate checks the name and --reason.
-func (c *limitsUnsetCmd) Validate() error {
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return checkDestination(c.Name)
 }
 
 // Run ends a limit.
 func (c *limitsUnsetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	l, found, err := s.UnsetLimit(ctx, c.Name, p.why(c.Reason))
+	l, found, err := s.UnsetLimit(ctx, string(c.Name), p.why(c.Reason))
 	if err != nil {
 		return noDestination(err)
 	}
@@ -212,35 +197,27 @@ func (c *limitsUnsetCmd) Run(ctx context.Context, p *Process, s *session) error 
 }
 
 type limitsForgetCmd struct {
-	breakerName
-	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	breakerArg
+	Reason reason `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
-}
-
-// Validate checks the name and --reason.
-func (c *limitsForgetCmd) Validate() error {
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return c.breakerName.Validate()
 }
 
 // Run forgets limits.
 func (c *limitsForgetCmd) Run(ctx context.Context, p *Process, s *session) error {
-	if _, err := c.destination(ctx, s); err != nil {
+	if _, err := s.knownBreaker(ctx, c.Name); err != nil {
 		return err
 	}
-	forgotten, err := s.ForgetLimits(ctx, c.Name, p.why(c.Reason))
+	forgotten, err := s.ForgetLimits(ctx, string(c.Name), p.why(c.Reason))
 	if err != nil {
 		return err
 	}
-	now, err := s.Limits(ctx, c.Name)
+	now, err := s.Limits(ctx, string(c.Name))
 	if err != nil {
 		return err
 	}
 	said := explain.Forgotten(forgotten) + "\n"
-	if b, err := s.Breaker(ctx, c.Name); err == nil && b.State != breaker.Closed {
-		said += c.Name + " is " + b.State.String() + " still; close it with: tidegate breaker reset " + c.Name + "\n"
+	if b, err := s.Breaker(ctx, string(c.Name)); err == nil && b.State != breaker.Closed {
+		said += string(c.Name) + " is " + b.State.String() + " still; close it with: tidegate breaker reset " + string(c.Name) + "\n"
 	}
 	return c.say(p, now, "%s", said)
 }

@@ -12,22 +12,14 @@ import (
 
 type listCmd struct {
 	filterFlags
-	Limit  int    `short:"n" default:"50" placeholder:"N" help:"Jobs on a page, 1 to 1000. Default: ${default}."`
-	Cursor string `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
+	Limit  pageSize `short:"n" default:"50" placeholder:"N" help:"Jobs on a page, 1 to 1000. Default: ${default}."`
+	Cursor string   `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
 	outputFlag
-}
-
-// Validate refuses 0, which is the library's word for its default.
-func (c *listCmd) Validate() error {
-	if c.Limit < 1 {
-		return inputErrorf("--limit must be from 1 to %d", jobs.MaxPage)
-	}
-	return nil
 }
 
 // Run lists jobs.
 func (c *listCmd) Run(ctx context.Context, p *Process, s *session) error {
-	found, err := s.Jobs(ctx, jobs.ListOptions{Filter: c.filter(), Limit: c.Limit, Cursor: c.Cursor})
+	found, err := s.Jobs(ctx, jobs.ListOptions{Filter: c.filter(), Limit: int(c.Limit), Cursor: c.Cursor})
 	if err != nil {
 		return err
 	}

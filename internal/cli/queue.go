@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/tidegate/tidegate/internal/ops"
 )
@@ -13,99 +12,96 @@ type queueCmds struct {
 	Resume queueResumeCmd `cmd:"" help:"Start jobs of a destination again."`
 }
 
-// queueName is the argument that names the destination of a queue.
-type queueName struct {
-	Destination string `arg:"" optional:"" name:"destination" help:"Name of the destination."`
-	All         bool   `help:"All destinations that are known."`
+// queueFlags select the destination of a queue.
+type queueFlags struct {
+	Destination destinationName `arg:"" optional:"" name:"destination" help:"Name of the destination."`
+	All         bool            `help:"All destinations that are known."`
 	outputFlag
 }
 
-// Validate refuses names that a destination cannot have.
-func (c *queueName) Validate() error {
+// Validate refuses to act on all destinations where one was meant.
+func (c *queueFlags) Validate() error {
 	if c.All == (c.Destination != "") {
 		return inputErrorf("name a destination, or give --all")
 	}
-	if c.All {
-		return nil
-	}
-	return checkDestination(c.Destination)
+	return nil
 }
 
-// pause pauses or resumes a destination; changed and unchanged are what is printed.
-func (c *queueName) pause(ctx context.Context, p *Process, s *session, pause bool, reason, changed, unchanged string) error {
-	if c.All {
-		return c.pauseAll(ctx, p, s, pause, reason)
-	}
-	doc, err := s.PauseDestination(ctx, c.Destination, pause, p.why(reason))
-	if err != nil {
-		return noDestination(err)
-	}
-	if !doc.Changed {
-		changed = unchanged
-	}
-	return c.say(p, doc, changed, c.Destination)
-}
+// queueTexts are what is printed of one destination, and in the table of all: if it was changed, and if it was not.
+type queueTexts struct{ changed, unchanged, inTable, unchangedInTable string }
 
-// pauseAll pauses or resumes all destinations, and names those that it changed.
-func (c *queueName) pauseAll(ctx context.Context, p *Process, s *session, pause bool, reason string) error {
-	known, err := s.Destinations(ctx)
-	if err != nil {
-		return err
+// pause pauses or resumes a destination, or all that are known.
+func (c *queueFlags) pause(ctx context.Context, p *Process, s *session, pause bool, why reason, texts queueTexts) (err error) {
+	names := []string{string(c.Destination)}
+	if c.All {
+		if names, err = s.Names(ctx); err != nil {
+			return err
+		}
 	}
 	page := ops.Page[ops.PausedDestination]{Items: []ops.PausedDestination{}}
-	var failed error
-	for _, d := range known {
-		doc, err := s.PauseDestination(ctx, d.Name, pause, p.why(reason))
-		if failed = err; err != nil {
+	for _, name := range names {
+		var doc ops.PausedDestination
+		if doc, err = s.PauseDestination(ctx, name, pause, p.why(why)); err != nil {
 			break
 		}
 		page.Items = append(page.Items, doc)
 	}
-	what := map[bool]string{true: "is paused", false: "is resumed"}[pause]
-	return errors.Join(failed, table[ops.PausedDestination]{
+	switch {
+	case !c.All && err != nil:
+		return noDestination(err)
+	case !c.All && page.Items[0].Changed:
+		return c.say(p, page.Items[0], texts.changed, c.Destination)
+	case !c.All:
+		return c.say(p, page.Items[0], texts.unchanged, c.Destination)
+	}
+	return errors.Join(err, table[ops.PausedDestination]{
 		none: "no destination is known", head: []string{"DESTINATION", "QUEUE"},
 		row: func(d ops.PausedDestination) []string {
 			if !d.Changed {
-				return []string{d.Destination, strings.Replace(what, "is", "was", 1) + " already"}
+				return []string{d.Destination, texts.unchangedInTable}
 			}
-			return []string{d.Destination, what}
+			return []string{d.Destination, texts.inTable}
 		},
 	}.print(p, c.outputFlag, page))
 }
 
 type queuePauseCmd struct {
-	queueName
-	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
+	queueFlags
+	Reason reason `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 }
 
-// Validate checks the name and the reason.
-func (c *queuePauseCmd) Validate() error {
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return c.queueName.Validate()
-}
-
-// Run pauses a destination.
+// Run pauses destinations.
 func (c *queuePauseCmd) Run(ctx context.Context, p *Process, s *session) error {
-	return c.pause(ctx, p, s, true, c.Reason, "%[1]s is paused: its jobs wait until: tidegate queue resume %[1]s\n",
-		"%[1]s was paused already; its jobs wait until: tidegate queue resume %[1]s\n")
+	return c.pause(ctx, p, s, true, c.Reason, queueTexts{
+		"%[1]s is paused: its jobs wait until: tidegate queue resume %[1]s\n", "%[1]s was paused already; its jobs wait until: tidegate queue resume %[1]s\n",
+		"is paused", "was paused already",
+	})
 }
 
 type queueResumeCmd struct {
-	queueName
-	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	queueFlags
+	Reason reason `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 }
 
-// Validate checks the name and the reason.
-func (c *queueResumeCmd) Validate() error {
-	if err := checkReason(c.Reason); err != nil {
-		return err
-	}
-	return c.queueName.Validate()
-}
-
-// Run resumes a destination.
+// Run resumes destinations.
 func (c *queueResumeCmd) Run(ctx context.Context, p *Process, s *session) error {
-	return c.pause(ctx, p, s, false, c.Reason, "%s is resumed\n", "%s was not paused\n")
+	return c.pause(ctx, p, s, false, c.Reason, queueTexts{"%s is resumed\n", "%s was not paused\n", "is resumed", "was resumed already"})
+}
+
+type destCmds struct {
+	Forget forgetCmd `cmd:"" help:"Take a destination that was removed out of all lists, with its breaker and its finished jobs."`
+}
+
+type forgetCmd struct {
+	oneDestination
+	Reason reason `placeholder:"TEXT" help:"Logged with the act; at most 500 characters."`
+}
+
+// Run forgets a destination.
+func (c *forgetCmd) Run(ctx context.Context, p *Process, s *session) error {
+	doc, err := s.ForgetDestination(ctx, string(c.Destination), p.why(c.Reason))
+	if err != nil {
+		return noDestination(err)
+	}
+	return c.say(p, doc, "%s is forgotten; finished jobs deleted with it: %d\n", doc.Destination, doc.Deleted)
 }

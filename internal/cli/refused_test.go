@@ -31,7 +31,7 @@ func TestWrongInput(t *testing.T) {
 		filters     = `name the jobs by their ids, or by --status, --destination, --key, --batch, --since, --until, --error or --cause; run "tidegate `
 		retry       = "write it like max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure"
 		alone       = "with --file only --destination, --batch and --retry may be given, as the defaults of lines that name none; put the rest into the lines"
-		length      = `--for must be more than 0, such as 10m; leave it out for "until it is reset"`
+		length      = `--for must be more than 0, such as 10m; leave it out for no end`
 		long        = "--reason has more than 500 characters"
 	)
 	dir, reason := t.TempDir(), strings.Repeat("é", maxReason+1)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -132,7 +131,7 @@ func (p *Process) env(name string) string {
 }
 
 // why returns the operator that acts, user@host of the command's user, and the reason.
-func (p *Process) why(reason string) ops.Why {
+func (p *Process) why(r reason) ops.Why {
 	name := p.env("USER")
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -142,17 +141,7 @@ func (p *Process) why(reason string) ops.Why {
 		host = ""
 	}
 	by := text.OneLine(cmp.Or(name, "unknown")) + "@" + text.OneLine(cmp.Or(host, "unknown"))
-	return ops.Why{By: by, Reason: reason}
-}
-
-// maxReason is the longest reason, in characters: what breaker.Trip accepts.
-const maxReason = 500
-
-func checkReason(reason string) error {
-	if utf8.RuneCountInString(reason) > maxReason {
-		return inputErrorf("--reason has more than %d characters", maxReason)
-	}
-	return nil
+	return ops.Why{By: by, Reason: string(r)}
 }
 
 // warnHandler prints warnings of our libraries as the command's own.

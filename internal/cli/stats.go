@@ -14,19 +14,8 @@ import (
 )
 
 type statsCmd struct {
-	Destination string `short:"d" placeholder:"NAME" help:"Only this destination."`
+	Destination destinationFlag `short:"d" placeholder:"NAME" help:"Only this destination."`
 	outputFlag
-}
-
-// Validate checks the name.
-func (c *statsCmd) Validate() error {
-	if c.Destination == "" {
-		return nil
-	}
-	if err := checkDestination(c.Destination); err != nil {
-		return inputErrorf("--destination: %w", err)
-	}
-	return nil
 }
 
 // Run shows figures of the destinations.
@@ -34,7 +23,7 @@ func (c *statsCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if problem := s.RecordProblem(ctx); problem != "" {
 		p.warn(problem)
 	}
-	found, err := s.Stats(ctx, c.Destination)
+	found, err := s.Stats(ctx, string(c.Destination))
 	if err != nil {
 		return err
 	}
@@ -48,7 +37,7 @@ func (c *statsCmd) Run(ctx context.Context, p *Process, s *session) error {
 		return err
 	}
 	for _, d := range differ {
-		if c.Destination == "" || d.Destination == "" || d.Destination == c.Destination {
+		if c.Destination == "" || d.Destination == "" || d.Destination == string(c.Destination) {
 			p.warn(d.Problem)
 		}
 	}

@@ -36,12 +36,9 @@ type tokenNewCmd struct {
 	Rate        *string  `placeholder:"100/1s" help:"Jobs and permits for a time that the name may enqueue; more are refused with 429."`
 
 	File   string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
-	Reason string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	Reason reason `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
-
-// Validate checks --reason.
-func (c *tokenNewCmd) Validate() error { return checkReason(c.Reason) }
 
 // newToken is the output of token new in JSON.
 type newToken struct {
@@ -108,7 +105,7 @@ func (c *tokenNewCmd) Run(ctx context.Context, p *Process) error {
 			return tokensFileError("token new", err)
 		}
 	}
-	p.auditToken(ctx, ops.AuditEntry{Action: "new token", Target: entry.Name + " " + entry.ID(), Detail: strings.Join(append([]string{joinNames(entry.Scopes)}, entry.List()...), ", "), Reason: c.Reason, Count: 1})
+	p.auditToken(ctx, ops.AuditEntry{Action: "new token", Target: entry.Name + " " + entry.ID(), Detail: strings.Join(append([]string{joinNames(entry.Scopes)}, entry.List()...), ", "), Reason: string(c.Reason), Count: 1})
 	if c.json() {
 		return p.printJSON(newToken{token, entry, c.File})
 	}
@@ -200,12 +197,9 @@ type tokenRemoveCmd struct {
 	tokensFile
 	Name    string `placeholder:"NAME" help:"All tokens of this name."`
 	Expired bool   `help:"All tokens that have expired."`
-	Reason  string `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
+	Reason  reason `placeholder:"TEXT" help:"Kept in the audit; at most 500 characters."`
 	outputFlag
 }
-
-// Validate checks --reason.
-func (c *tokenRemoveCmd) Validate() error { return checkReason(c.Reason) }
 
 // Run removes tokens.
 func (c *tokenRemoveCmd) Run(ctx context.Context, p *Process) error {
@@ -247,7 +241,7 @@ func (c *tokenRemoveCmd) Run(ctx context.Context, p *Process) error {
 		return tokensFileError("token remove", err)
 	}
 	if removed > 0 {
-		p.auditToken(ctx, ops.AuditEntry{Action: "remove tokens", Target: strings.Join(names, ", "), Reason: c.Reason, Count: removed})
+		p.auditToken(ctx, ops.AuditEntry{Action: "remove tokens", Target: strings.Join(names, ", "), Reason: string(c.Reason), Count: removed})
 	}
 	return c.say(p, map[string]int{"removed": removed, "left": left}, "%s removed, %d left\n", plural(removed, "token was", "tokens were"), left)
 }

@@ -9,27 +9,14 @@ import (
 	"github.com/tidegate/tidegate/internal/ops"
 )
 
-// oneDestination is the argument that names a destination.
-type oneDestination struct {
-	Destination string `arg:"" name:"destination" help:"Name of the destination."`
-	outputFlag
-}
-
-// Validate checks the name.
-func (c *oneDestination) Validate() error { return checkDestination(c.Destination) }
-
 type errorsCmd struct {
 	oneDestination
-	Since *instant `placeholder:"TIME" help:"Only of attempts from that hour on: RFC 3339, or how long ago, such as 1h. 25 hours are kept."`
+	Since instant `placeholder:"TIME" help:"Only of attempts from that hour on: RFC 3339, or how long ago, such as 1h. 25 hours are kept."`
 }
 
 // Run shows the most frequent errors of a destination.
 func (c *errorsCmd) Run(ctx context.Context, p *Process, s *session) error {
-	var since time.Time
-	if c.Since != nil {
-		since = c.Since.Time
-	}
-	found, err := s.TopErrors(ctx, c.Destination, since)
+	found, err := s.TopErrors(ctx, string(c.Destination), c.Since.Time)
 	if err != nil {
 		return noDestination(err)
 	}
@@ -46,7 +33,7 @@ type keysCmd struct{ oneDestination }
 
 // Run shows the keys of a destination with most waiting jobs.
 func (c *keysCmd) Run(ctx context.Context, p *Process, s *session) error {
-	found, err := s.Keys(ctx, c.Destination)
+	found, err := s.Keys(ctx, string(c.Destination))
 	if err != nil {
 		return noDestination(err)
 	}

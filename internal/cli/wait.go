@@ -30,15 +30,19 @@ func longestWait(timeout string, wait bool) (time.Duration, error) {
 	return d, nil
 }
 
+// atMost ends the context after a time; 0: not at all.
+func atMost(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
+	if longest == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, longest)
+}
+
 // await prints the job when it has ended.
 func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *jobs.Job) error {
 	p.note("job " + job.ID + " is enqueued; waiting for its end")
-	waiting := ctx
-	if c.patience > 0 {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, c.patience)
-		defer cancel()
-	}
+	waiting, cancel := atMost(ctx, c.patience)
+	defer cancel()
 	reporting, stop := context.WithCancel(waiting)
 	var reports sync.WaitGroup
 	reports.Go(func() { reportWaits(reporting, p, s, job.ID) })
