@@ -23,8 +23,6 @@ type counters struct {
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
-
-	fromZero []*fromZero // all of these but alerts
 }
 
 func newCounters() counters {
@@ -82,30 +80,52 @@ func newCounters() counters {
 			"Time from enqueue to expiry of jobs that had one when this process ended them; expired jobs are not among them.",
 			[]float64{60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}),
 	}
-	c.fromZero = []*fromZero{
-		newFromZero(c.attempts.MetricVec, publisher.Outcomes...),
-		newFromZero(c.probes.MetricVec, publisher.Outcomes...),
-		newFromZero(c.finished.MetricVec, statuses...),
-		newFromZero(c.rescheduled.MetricVec, reasons...),
-		newFromZero(c.incidents.MetricVec, causes...),
-		newFromZero(c.doubtful.MetricVec, publisher.DoubtError, publisher.DoubtLimit),
-		newFromZero(c.retries.MetricVec, attempts...),
-	}
-	for _, v := range []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.foreign, c.stuck, c.rulesFailed} {
-		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
-	}
-	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {
-		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
-	}
 	return c
+}
+
+// labeled are the counters of a destination with a second label, and all values of it.
+func (c *counters) labeled() map[*prometheus.CounterVec][]string {
+	return map[*prometheus.CounterVec][]string{
+		c.attempts: publisher.Outcomes, c.probes: publisher.Outcomes, c.finished: statuses, c.rescheduled: reasons, c.incidents: causes,
+		c.doubtful: {publisher.DoubtError, publisher.DoubtLimit}, c.retries: attempts,
+	}
+}
+
+func (c *counters) plain() []*prometheus.CounterVec {
+	return []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.foreign, c.stuck, c.rulesFailed}
+}
+
+func (c *counters) histograms() []*prometheus.HistogramVec {
+	return []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond}
 }
 
 func (c *counters) all() []prometheus.Collector {
 	out := []prometheus.Collector{c.alertsSent, c.alertsFailed}
-	for _, z := range c.fromZero {
-		out = append(out, z)
+	for v := range c.labeled() {
+		out = append(out, v)
+	}
+	for _, v := range c.plain() {
+		out = append(out, v)
+	}
+	for _, v := range c.histograms() {
+		out = append(out, v)
 	}
 	return out
+}
+
+// start exports a destination's series from 0 on, so that rate() sees the first increase.
+func (c *counters) start(destination string) {
+	for v, values := range c.labeled() {
+		for _, value := range values {
+			v.WithLabelValues(destination, value)
+		}
+	}
+	for _, v := range c.plain() {
+		v.WithLabelValues(destination)
+	}
+	for _, v := range c.histograms() {
+		v.WithLabelValues(destination)
+	}
 }
 
 // reasons, causes, statuses and attempts are all values of these labels.
@@ -126,13 +146,6 @@ var (
 // alerts, which would link a Slack client into every worker.
 var deliveries = [][2]string{
 	{"slack", "message"}, {"slack", "update"}, {"webhook", "message"}, {"pagerduty", "trigger"}, {"pagerduty", "resolve"},
-}
-
-// start exports a destination's series from 0 on.
-func (c *counters) start(destination string) {
-	for _, z := range c.fromZero {
-		z.start(destination)
-	}
 }
 
 // attemptLabel bounds the number of series for any RETRY_MAX_RETRIES_LIMIT.
