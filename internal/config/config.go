@@ -54,7 +54,6 @@ func loadWith(environ []string, without *regexp.Regexp) (*Config, []Warning, err
 	l.uncalled = without != nil
 	l.readFile(without)
 	blocks := l.env.checkNames(&l.found)
-	l.warnEmpty()
 	for name := range l.env.values {
 		if m := blockForm.FindStringSubmatch(name); without != nil && m != nil && without.MatchString(m[2]) {
 			delete(l.env.values, name)

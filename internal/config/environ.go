@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,16 +27,15 @@ const maxSecretFile = 64 << 10
 // know of the rest. A variable
 // that is set but empty has an entry with an empty value.
 type environment struct {
-	values     map[string]string
-	fromFile   map[string]bool
-	fromPreset map[string]bool
-	yaml       *destinationsFile // nil: there is none
+	values map[string]string
+	from   map[string]string // sourceFile or sourcePreset of what has its value from there
+	yaml   *destinationsFile // nil: there is none
 }
 
 // newEnvironment reads NAME=value entries; of a repeated name the last counts.
 // A value of nothing but white space is empty.
 func newEnvironment(environ []string) *environment {
-	e := &environment{values: make(map[string]string, len(environ)), fromFile: map[string]bool{}, fromPreset: map[string]bool{}}
+	e := &environment{values: make(map[string]string, len(environ)), from: map[string]string{}}
 	for _, entry := range environ {
 		name, value, found := strings.Cut(entry, "=")
 		if !found || name == "" {
@@ -57,20 +57,15 @@ func (e *environment) source(name string) string {
 	if from := e.yaml.source(name); from != "" {
 		return from
 	}
-	switch {
-	case e.fromFile[name]:
-		return sourceFile
-	case e.fromPreset[name]:
-		return sourcePreset
-	case e.set(name):
-		return sourceSet
+	if !e.set(name) {
+		return sourceDefault
 	}
-	return sourceDefault
+	return cmp.Or(e.from[name], sourceSet)
 }
 
 // file returns the file that the variable's value comes from, "" if from none.
 func (e *environment) file(name string) string {
-	if !e.fromFile[name] {
+	if e.from[name] != sourceFile {
 		return ""
 	}
 	return strings.TrimSpace(e.values[name+fileSuffix])
@@ -93,7 +88,7 @@ func (e *environment) resolveFile(name string, found *findings) {
 		return
 	}
 	e.values[name] = value
-	e.fromFile[name] = true
+	e.from[name] = sourceFile
 }
 
 // readSecretFile returns a file's content without trailing line breaks. Its

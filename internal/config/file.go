@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -174,18 +175,18 @@ func (f *destinationsFile) settings(node *yaml.Node, path, prefix string) (out [
 		if strings.HasPrefix(name, "TOKEN_") { // token_file and token_env
 			name = "AUTH_" + name
 		}
-		v, form := blockSetting(name)
+		known, ok := fileSettings()[name]
 		switch {
-		case form == "" && value.Kind == yaml.MappingNode && key.Value != "" && slices.ContainsFunc(blockSettings(), func(known string) bool { return strings.HasPrefix(known, strings.ToLower(name)+"_") }):
+		case !ok && value.Kind == yaml.MappingNode && key.Value != "" && slices.ContainsFunc(fileNames(), func(known string) bool { return strings.HasPrefix(known, strings.ToLower(name)+"_") }):
 			out = append(out, f.settings(value, at.path, prefix+key.Value+"_")...)
-		case form == "" || key.Value != strings.ToLower(key.Value):
-			f.unknown(key, at.path, append(blockSettings(), "token_file", "token_env"))
+		case !ok || key.Value != strings.ToLower(key.Value):
+			f.unknown(key, at.path, append(fileNames(), "token_file", "token_env"))
 		case f.without != nil && f.without.MatchString(name):
-		case v.typ == reflect.TypeFor[Secret]() && form == "plain":
+		case known.typ == reflect.TypeFor[Secret]() && known.form == "plain":
 			f.fail(at, "give "+strings.ToLower(name)+"_file or "+strings.ToLower(name)+"_env", "is a secret, which this file may not hold")
 		default:
-			written, problem := valueOf(value, v.typ)
-			if form == envSuffix && problem == "" {
+			written, problem := valueOf(value, known.typ)
+			if known.form == envSuffix && problem == "" {
 				name = strings.TrimSuffix(name, envSuffix)
 				variable := written
 				if written = f.env.values[variable]; written == "" {
@@ -248,38 +249,38 @@ func valueOf(node *yaml.Node, typ reflect.Type) (value, problem string) {
 	return value, ""
 }
 
-// blockSetting returns the variable of a setting in upper case, and whether it is the variable
-// itself ("plain"), its file or the name of its variable; "" if there is none.
-func blockSetting(name string) (v variable, form string) {
-	for _, v := range table() {
-		known, ok := strings.CutPrefix(v.name, blockPrefix)
-		switch {
-		case !ok || known == "NAME":
-		case name == known:
-			return v, "plain"
-		case v.secret && name == known+fileSuffix:
-			return v, fileSuffix
-		case v.secret && name == known+envSuffix:
-			return v, envSuffix
-		}
-	}
-	return v, ""
+// fileSetting is a setting of the file: the variable that it sets, itself ("plain"), by a file, or by the name of
+// another variable.
+type fileSetting struct {
+	variable
+
+	form string
 }
 
-// blockSettings are the names that a destination may have in the file.
-func blockSettings() (out []string) {
+// fileSettings are the names that a destination may have in the file, in upper case.
+var fileSettings = sync.OnceValue(func() map[string]fileSetting {
+	out := map[string]fileSetting{}
 	for _, v := range table() {
 		name, ok := strings.CutPrefix(v.name, blockPrefix)
-		if name = strings.ToLower(name); !ok || name == "name" {
+		if !ok || name == "NAME" {
 			continue
 		}
-		if v.typ != reflect.TypeFor[Secret]() {
-			out = append(out, name)
-		}
+		out[name] = fileSetting{v, "plain"}
 		if v.secret {
-			out = append(out, name+strings.ToLower(fileSuffix), name+strings.ToLower(envSuffix))
+			out[name+fileSuffix], out[name+envSuffix] = fileSetting{v, fileSuffix}, fileSetting{v, envSuffix}
 		}
 	}
+	return out
+})
+
+// fileNames are the names of fileSettings as they are written, without secrets, which the file may not hold.
+func fileNames() (out []string) {
+	for name, s := range fileSettings() {
+		if s.typ != reflect.TypeFor[Secret]() || s.form != "plain" {
+			out = append(out, strings.ToLower(name))
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
@@ -31,20 +30,23 @@ func (g group) value() reflect.Value { return reflect.ValueOf(g.into).Elem() }
 func (g group) variables() iter.Seq[variable] { return named(g.prefix, rowsOf(g.value().Type())) }
 
 // read fills the variables of structs, and checks each value by itself. Without defaults,
-// fields that are not set keep what they hold.
+// fields that are not set keep what they hold. It warns of secrets that are set but empty:
+// what is meant to fill them probably failed.
 func (l *loader) read(defaults bool, groups ...group) {
 	for _, g := range groups {
 		for v := range g.variables() {
+			value, given := l.env.values[v.name]
 			if v.secret {
 				l.env.resolveFile(v.name, &l.found)
+				if given && value == "" && !l.env.set(v.name+fileSuffix) {
+					l.found.warn(v.name, "is set but empty; it counts as not set")
+				}
 			}
-			if len(v.oneOf) > 0 && l.env.set(v.name) {
-				l.env.values[v.name] = strings.TrimSpace(l.env.values[v.name])
+			if len(v.oneOf) > 0 && value != "" {
+				l.env.values[v.name] = strings.TrimSpace(value)
 			}
 		}
-	}
-	l.parse(defaults, groups)
-	for _, g := range groups {
+		l.parse(defaults, g)
 		for v := range g.variables() {
 			if hasValue := l.env.set(v.name) || defaults && v.def != ""; hasValue && l.found.ok(v.name) {
 				if problem, fix := v.check(g.value().FieldByIndex(v.index)); problem != "" {
@@ -55,39 +57,19 @@ func (l *loader) read(defaults bool, groups ...group) {
 	}
 }
 
-// parse has the env package read all groups in one call: in each it copies the environment of
-// the process. Only after an error they are read one by one, because that package names the
-// field alone.
-func (l *loader) parse(defaults bool, groups []group) {
-	options := env.Options{Environment: l.env.values, FuncMap: parsers()}
+// parse has the env package read a group.
+func (l *loader) parse(defaults bool, g group) {
+	options := env.Options{Environment: l.env.values, FuncMap: parsers(), Prefix: g.prefix}
 	if !defaults {
 		options.DefaultValueTagName = "noDefault"
 	}
-	fields := make([]reflect.StructField, len(groups))
-	for i, g := range groups {
-		fields[i] = reflect.StructField{
-			Name: "Group" + strconv.Itoa(i), Type: reflect.TypeOf(g.into), Tag: reflect.StructTag(`envPrefix:"` + g.prefix + `"`),
-		}
+	err := env.ParseWithOptions(g.into, options)
+	var found env.AggregateError
+	if err != nil && !errors.As(err, &found) {
+		found.Errors = []error{err}
 	}
-	all := reflect.New(reflect.StructOf(fields))
-	for i, g := range groups {
-		all.Elem().Field(i).Set(reflect.ValueOf(g.into))
-	}
-	err := env.ParseWithOptions(all.Interface(), options)
-	switch {
-	case err == nil:
-	case len(groups) > 1:
-		for _, g := range groups {
-			l.parse(defaults, []group{g})
-		}
-	default:
-		var found env.AggregateError
-		if !errors.As(err, &found) {
-			found.Errors = []error{err}
-		}
-		for _, err := range found.Errors {
-			l.report(err, slices.Collect(groups[0].variables()))
-		}
+	for _, err := range found.Errors {
+		l.report(err, slices.Collect(g.variables()))
 	}
 }
 
@@ -132,27 +114,4 @@ func (l *loader) reject(v variable, problem, fix string) {
 		problem = quote(l.env.values[v.name]) + " " + problem
 	}
 	l.found.fail(v.name, fix, "%s", problem)
-}
-
-// warnEmpty warns of secrets that are set but empty: what is meant to fill them
-// probably failed.
-func (l *loader) warnEmpty() {
-	rows := map[string]variable{}
-	for _, v := range table() {
-		rows[v.name] = v
-	}
-	for name := range l.env.values {
-		row := name
-		if m := blockForm.FindStringSubmatch(name); m != nil {
-			row = blockPrefix + m[2]
-		}
-		v, known := rows[row]
-		if !known {
-			v, known = rows[strings.TrimSuffix(row, fileSuffix)]
-			known = known && v.secret
-		}
-		if known && v.secret && !l.env.set(name) && row == v.name && !l.env.set(name+fileSuffix) {
-			l.found.warn(name, "is set but empty; it counts as not set")
-		}
-	}
 }

@@ -34,7 +34,7 @@ func (l *loader) applyPresets(blocks []int) map[int]*presets.Preset {
 			forAll := strings.HasPrefix(setting, "CIRCUIT_BREAKER_") && l.env.set(setting)
 			if !l.env.set(variable) && !l.env.set(variable+fileSuffix) && !forAll {
 				l.env.values[variable] = value
-				l.env.fromPreset[variable] = true
+				l.env.from[variable] = sourcePreset
 			}
 		}
 	}
