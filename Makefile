@@ -83,14 +83,14 @@ lint: $(GOLANGCI) ## Run golangci-lint
 	$(GOLANGCI) run
 
 .PHONY: bench
-bench: redis ## Run the benchmarks and the comparisons of internal/bench
+bench: redis ## Run the benchmarks and the comparisons with other programs
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) $(PKGS)
 	@# Other breakers are not dependencies of ours: the comparisons are a module of their own.
-	$(GO) test -C internal/bench -run '^$$' -bench . -timeout 60m $(ARGS)
+	$(GO) test -C bench -run '^$$' -bench . -timeout 60m $(ARGS)
 
 .PHONY: test-bench
-test-bench: redis ## Test the comparisons of internal/bench
-	cd internal/bench && $(GO) vet . && $(GO) test -count=1 -timeout 20m .
+test-bench: redis ## Test the comparisons with other programs
+	cd bench && $(GO) vet . && $(GO) test -count=1 -timeout 20m .
 
 .PHONY: oracle
 oracle: redis ## Compare the learned limits with an oracle that knows them

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Counts the repository: lines of the product (Go and Lua without tests, generated code, internal/testkit and
-# internal/bench), lines of tests, words of Markdown. With -v also the product's lines of each package.
+# Counts the repository: lines of the product (Go and Lua without tests, generated code and internal/testkit), lines of
+# tests, words of Markdown. With -v also the product's lines of each package. bench is not counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,9 +14,10 @@ files() { git ls-files --cached --others --exclude-standard -- "$@" | while read
 	$1 == "generated" { generated[$2]; next }
 	$3 == "total" || $3 in generated { next } # wc prints totals
 	$1 == "words" { words += $2; next }
+	$3 ~ /^bench\// { next }
 	$3 ~ /_test\.go$/ { tests += $2; next }
 	$3 ~ /^internal\/testkit\// { testkit += $2; next }
-	$3 !~ /^internal\/bench\// {
+	{
 		product += $2
 		n = split($3, p, "/")
 		of[p[1] == "internal" && n > 2 ? p[1] "/" p[2] : p[1]] += $2

@@ -1,9 +1,9 @@
 // After a change of Tidegate's own go.mod run `go mod tidy` here if a command asks for it.
-module github.com/tidegate/tidegate/internal/bench
+module github.com/tidegate/tidegate/bench
 
 go 1.26.0
 
-replace github.com/tidegate/tidegate => ../..
+replace github.com/tidegate/tidegate => ..
 
 require (
 	github.com/google/go-cmp v0.7.0

@@ -15,7 +15,7 @@ import (
 )
 
 // docs is the directory of the documentation.
-var docs = filepath.Join("..", "..", "docs")
+var docs = filepath.Join("..", "docs")
 
 // report prints what a benchmark has measured. With -write it also replaces what stands
 // in a file of docs between the lines

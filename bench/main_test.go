@@ -2,7 +2,7 @@
 // breakers, and what one would write instead make of the same work. It is a module of
 // its own, so that the programs compared with Tidegate are not its dependencies.
 //
-//	go test -C internal/bench -run - -bench . -timeout 60m
+//	go test -C bench -run - -bench . -timeout 60m
 //
 // Each benchmark starts the redis-servers and processes that it needs and ends them; all
 // of them share this machine. With -write the tables go into docs.
