@@ -98,22 +98,8 @@ func (s *situation) values() values {
 	v.setIf(s.costsKnown(), "wasted", thousands(s.Wasted))
 	v.setIf(s.costsKnown(), "probes", thousands(s.Probes))
 	v.setIf(s.costsKnown(), "rescheduled", thousands(s.Rescheduled))
-	v.setIf(s.Openings > 1, "openings", count(s.Openings, "time", "times"))
-	byHandEnd := s.EndedBy == breaker.CauseReset || s.EndedBy == breaker.CauseForced
-	v.set("by_hand", map[bool]string{true: ", by hand"}[byHandEnd])
-	// Which limit it is, and how often it was met.
 	v.set("still")
-	v.set("again")
-	v.set("nth")
-	v.set("limited_for", " has been rate limited")
-	switch {
-	case s.Openings > 1:
-		v.set("again", " again")
-		v.set("nth", ", the "+ordinal(s.Openings)+" time")
-		v.set("limited_for", " has been hitting its limit")
-	case s.Probes > 0:
-		v.set("still", " still")
-	}
+	v.setIf(s.Probes > 0, "still", " still")
 	v.set("ended_how", map[string]string{
 		breaker.CauseReset: " was closed by hand", breaker.CauseForced: " is kept closed by hand,", breaker.CauseLost: ": closed, " + causeText(breaker.CauseLost) + ",",
 	}[s.EndedBy])
@@ -162,7 +148,6 @@ func (s *situation) keysValues(v values) {
 	v.set("keys_of", codeSpan(s.Destination))
 	v.set("key", notice.Span{Text: "KEY"})
 	delete(v.one, "next_try")
-	delete(v.one, "openings")
 	if len(s.Open) > 0 {
 		v.set("key", codeSpan(s.Open[0].Key))
 	}
@@ -219,8 +204,6 @@ func (s *situation) form(kind notice.Kind) form {
 	r := rules[s.kind()]
 	over := cmp.Or(r.over, "{ended_how} after {lasted}")
 	switch {
-	case kind == notice.Page && s.over():
-		return form{iconGood, r.late, "; this page is late, nothing has to be done", lateBody}
 	case kind == notice.Page && s.ofKeys():
 		return form{iconPage, r.page, "{key_names}", pageBody}
 	case kind == notice.Page:
@@ -256,9 +239,6 @@ func (c composer) compose(kind notice.Kind, s *situation) *notice.Notice {
 		Subject: plainName(s.Name), Class: "circuit breaker open", Icon: f.icon, Title: join(nameSpan(name), v.say(f.title)), Link: c.breakerPage(s.Name),
 	}
 	n.Summary = join(n.Title, v.say(f.summary))
-	if kind == notice.Reopened {
-		return n
-	}
 	hint, advice := "", r.advice
 	if kind == notice.Opened && !(s.Refused && !s.over()) {
 		advice = ""
@@ -269,8 +249,8 @@ func (c composer) compose(kind notice.Kind, s *situation) *notice.Notice {
 	n.Body = v.body(f.body, "{happens}", s.happens(), "{hint}", hint, "{tried_macro}", r.tried, "{advice}", strings.TrimSuffix(advice, "\n"), "{act}", r.act)
 	if kind == notice.Opened && !s.ofKeys() {
 		n.Footer = join("Tidegate · breaker ", codeSpan(s.Name))
-		if s.Incident != "" {
-			n.Footer = join(n.Footer, " · incident ", codeSpan(s.Incident))
+		if s.ID != "" {
+			n.Footer = join(n.Footer, " · incident ", codeSpan(s.ID))
 		}
 		if s.By != "" && s.kind() != byHand && !s.over() {
 			n.Footer = join(n.Footer, " · noticed by ", quote(s.By, maxBy))
@@ -302,25 +282,18 @@ func (s *situation) happens() string {
 	return rules[limited].happens
 }
 
-// hint advises on a breaker that opens again and again.
+// hint advises on an API that spaces calls.
 func (s *situation) hint(v values) string {
-	hand := s.kind() == byHand
-	switch {
-	case s.SuggestedRate != "" && s.open():
-		v.set("rate", words.Rate(s.SuggestedRate))
-		return "*This API spaces calls:* set `DESTINATION_…_" + words.RateOf(s.Name) + "`, about {rate}."
-	case s.Openings <= 1 || hand || s.Cause == breaker.CauseCredentials || s.Cause == breaker.CauseOutage:
+	if s.SuggestedRate == "" || !s.open() {
 		return ""
 	}
-	return "*It flaps:* each time after it had recovered, the calls met the limit again. A configured rate spreads them: `DESTINATION_…_RATE`, such as `60/1h`."
+	v.set("rate", words.Rate(s.SuggestedRate))
+	return "*This API spaces calls:* set `DESTINATION_…_" + words.RateOf(s.Name) + "`, about {rate}."
 }
 
 // tried lists what Tidegate has done so far.
 func (s *situation) tried() string {
 	var done []string
-	if s.Openings > 1 {
-		done = append(done, "it opened "+count(s.Openings, "time", "times"))
-	}
 	if s.Probes > 0 {
 		done = append(done, count(s.Probes, "probe was refused", "probes were refused"))
 	} else {

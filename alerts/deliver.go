@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/internal/post"
@@ -17,18 +16,14 @@ import (
 const (
 	// giveUpAfter is how long an alert is tried to be delivered.
 	giveUpAfter = 24 * time.Hour
-	// blindAfter is how long a notice is looked for before it is sent again without.
-	blindAfter = 10 * time.Minute
-	// slowToShow is how long a service may take to do and show a request after its caller has
-	// given up; soonShown only to show it.
-	slowToShow = 15 * time.Second
-	soonShown  = 2 * time.Second
+	// retryAtMost is the longest pause after a failure of a service.
+	retryAtMost = 5 * time.Minute
 )
 
 // Publish delivers one alert. It makes an Alerts the handler of [Destination].
 //
 // A service that is rate limited opens its breaker. After any other failure the job is
-// rescheduled, by a second at first and by a minute at most, until it is a day old.
+// rescheduled, by a second at first and by 5 minutes at most, until it is a day old.
 func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 	if job == nil {
 		return errors.New("alerts: publish: the job is nil")
@@ -81,7 +76,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 
 // retryAfter is the pause after a failure of a service.
 func retryAfter(job *jobs.Job) time.Duration {
-	return min(time.Second<<min(job.RescheduleCount, 6), time.Minute)
+	return min(time.Second<<min(job.RescheduleCount, 10), retryAtMost)
 }
 
 // again reschedules a job, unless it is too old: then it fails with err. Pages are enqueued long
@@ -101,7 +96,7 @@ func (a *Alerts) logPermanent(ctx context.Context, label, problem string) {
 	}
 }
 
-// sender sends the notices of one thread through one notifier, under a lock.
+// sender sends the notices of one subject through one notifier, under a lock.
 type sender struct {
 	a    *Alerts
 	to   notice.Notifier
@@ -128,44 +123,32 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	_, _, keys := keysOf(subject)
-	incidents := what.Single == nil && !keys
-	var threads []*sender
-	for _, name := range a.store.recordKeys(to.Name(), subject, incidents) {
-		s := &sender{a: a, to: to, lock: lock, name: name, now: now}
-		if s.record, err = a.store.record(ctx, name); err != nil {
-			return err
-		}
-		threads = append(threads, s)
-	}
-	if incidents {
-		if err := a.merge(ctx, subject, threads); err != nil {
-			return err
-		}
-		threads = slices.DeleteFunc(threads, func(s *sender) bool { return s.ID == "" || s.Done })
-		slices.SortFunc(threads, func(x, y *sender) int { return x.Started.Compare(y.Started) })
-	}
-	var errs []error
-	for _, s := range threads {
-		err := s.deliver(ctx, job, what)
-		if errs = append(errs, err); err != nil && !s.Blocked {
-			break // the later threads are sent after it
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// deliver sends what a notifier has not sent of one thread.
-func (s *sender) deliver(ctx context.Context, job *jobs.Job, what alertJob) error {
-	if s.Retrying != "" && s.Retrying != job.ID && s.now.Before(s.RetryingUntil) && !s.Done {
-		// What has failed is tried again by another job, which will send all that there is; a job
-		// that is lost does not.
-		return nil
+	s := &sender{a: a, to: to, lock: lock, name: a.store.recordKey(to.Name(), subject), now: now}
+	if s.record, err = a.store.record(ctx, s.name); err != nil {
+		return err
 	}
 	if what.Single != nil {
-		return s.sendSingle(ctx, job, what.Single)
+		return s.try(ctx, job, func() error { return s.sendSingle(ctx, job, what.Single) })
 	}
-	err := s.sendThread(ctx, job, what)
+	for {
+		read, err := s.update(ctx, what.Subject, what.Opened)
+		if err != nil || s.ID == "" || s.Done {
+			return err
+		}
+		err = s.try(ctx, job, func() error { return s.sendThread(ctx, job, what, read) })
+		if err != nil || !s.Done {
+			return err // the next incident is sent after it
+		}
+	}
+}
+
+// try sends what f sends. What has failed is tried again by one job, which will send all that there is; the
+// others leave it to that one, unless it is lost.
+func (s *sender) try(ctx context.Context, job *jobs.Job, f func() error) error {
+	if s.Retrying != "" && s.Retrying != job.ID && s.now.Before(s.RetryingUntil) {
+		return nil
+	}
+	err := f()
 	failure, outside := errors.AsType[*notice.Error](err)
 	s.Retrying, s.RetryingUntil, s.Blocked = "", time.Time{}, outside && failure.Permanent
 	if outside && !failure.Limited {
@@ -181,54 +164,40 @@ func (s *sender) sendSingle(ctx context.Context, job *jobs.Job, x *single) error
 	}
 	n := x.compose(s.a.composer)
 	n.ID, n.Dedup, n.At = x.ID, cmp.Or(x.Opened, x.ID), job.CreatedAt
-	return s.send(ctx, n, func() { s.Posted, s.Done = true, true })
+	return s.send(ctx, n, &s.Posted)
 }
 
-// sendThread sends what a notifier has not sent of a subject's thread, in order.
-func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) error {
-	read, err := s.update(ctx, what.Subject, what.Opened)
-	if err != nil || s.ID == "" || s.Done {
-		return err
-	}
-	a, pager, tooLong := s.a, s.to.Pager(), s.a.o.OpenTooLong
+// sendThread sends what a notifier has not sent of a thread, in order: message, page, recovery. read reads the facts.
+func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob, read func() (*situation, error)) error {
+	a, pager := s.a, s.to.Pager()
 	if !s.open() && s.now.Sub(s.Ended) > giveUpAfter {
 		s.Done = true
 		return nil
 	}
-	early, err := s.setTimer(ctx, job, what)
-	if err != nil {
+	if err := s.setTimer(ctx, job, what); err != nil {
 		return err
 	}
-	send := func(id string, kind notice.Kind, note func()) error {
+	if !pager && !s.Posted && cmp.Or(s.Ended, s.now).Before(s.PostFrom) {
+		s.Done = !s.open()
+		return nil
+	}
+	send := func(part string, kind notice.Kind, sent *bool) error {
 		facts, err := read()
 		if err != nil {
 			return err
 		}
 		n := a.composer.compose(kind, facts)
-		n.ID = id
-		return s.send(ctx, n, note)
+		n.ID = s.ID + "." + part
+		return s.send(ctx, n, sent)
 	}
 	if !pager && !s.Posted {
-		if err := send(s.ID+".message", notice.Opened, func() { s.Posted = true }); err != nil {
+		if err := send("message", notice.Opened, &s.Posted); err != nil {
 			return err
 		}
 	}
-	over := s.over(s.now)
-	// After a recovery was sent, a page for the next opening follows. A late page informs
-	// readers; for a pager it is of no use.
-	again := s.Paged > 0 && s.open() && s.Recovered >= s.Paged
-	if s.pageDue(s.now, tooLong) && (s.Paged == 0 || again) && !(pager && over) {
-		id := s.ID + ".page"
-		if again {
-			id = fmt.Sprintf("%s-%d", id, s.Openings)
-		}
-		s.Raised = s.Openings // saved before it is sent
-		if err := send(id, notice.Page, func() {
-			s.Paged = s.Openings
-			if s.Recovered > 0 {
-				s.Reopened = s.Openings
-			}
-		}); err != nil {
+	if s.pageDue(s.now, a.o.OpenTooLong) && !s.Paged {
+		s.Raised = true // saved before it is sent
+		if err := send("page", notice.Page, &s.Paged); err != nil {
 			return err
 		}
 	}
@@ -241,106 +210,52 @@ func (s *sender) sendThread(ctx context.Context, job *jobs.Job, what alertJob) e
 		}
 		notUpdated = s.show(ctx, a.composer.compose(notice.Opened, facts))
 	}
-	switch {
-	case !pager && s.open() && s.Recovered > s.Reopened && s.Recovered < s.Openings:
-		// The last notice was a recovery.
-		err = send(fmt.Sprintf("%s.reopened-%d", s.ID, s.Openings), notice.Reopened, func() { s.Reopened = s.Openings })
-	case over && s.Recovered < s.Openings && (!pager || s.Raised > s.Recovered):
-		// A pager resolves each incident that it may have triggered, also if a later attempt was refused.
-		err = send(fmt.Sprintf("%s.recovery-%d", s.ID, s.Openings), notice.Recovered, func() { s.Recovered = s.Openings })
+	if !s.over(s.now) {
+		return notUpdated
 	}
-	if err == nil && over {
-		s.Done = notUpdated == nil
+	// A pager resolves what it may have got: to resolve nothing, or twice, does no harm.
+	if !s.Recovered && (!pager || s.Raised) {
+		if err := send("recovery", notice.Recovered, &s.Recovered); err != nil {
+			return errors.Join(err, notUpdated)
+		}
 	}
-	if err = errors.Join(err, notUpdated); err == nil && early > 0 {
-		return jobs.Reschedule(early)
-	}
-	return err
+	s.Done = notUpdated == nil
+	return notUpdated
 }
 
-// setTimer enqueues the job that sends the next notice at its time. If job is that one, it returns how
-// long that has to wait: clocks differ.
-func (s *sender) setTimer(ctx context.Context, job *jobs.Job, what alertJob) (early time.Duration, err error) {
+// setTimer enqueues the job that sends the next notice at its time. If job is that one, it waits: clocks differ.
+func (s *sender) setTimer(ctx context.Context, job *jobs.Job, what alertJob) error {
 	event, at := "quiet", s.overAt()
-	if s.open() {
+	switch {
+	case s.open() && !s.to.Pager() && s.PostFrom.After(s.now):
+		event, at = "post", s.PostFrom
+	case s.open():
 		event, at = "page", s.pageAt(s.a.o.OpenTooLong)
 	}
 	if !at.After(s.now) {
-		return 0, nil
+		return nil
 	}
 	id := fmt.Sprintf("%s.%s-%d.%s", s.ID, event, at.Unix(), s.to.Name())
 	if jobID(id) == job.ID {
-		return at.Sub(s.now), nil
+		return jobs.Reschedule(at.Sub(s.now))
 	}
-	return 0, s.a.enqueue(ctx, []trigger{{id, s.to, at, alertJob{Subject: what.Subject}}})
+	return s.a.enqueue(ctx, []trigger{{id, s.to, at, alertJob{Subject: what.Subject}}})
 }
 
-// send sends a notice and saves that, which note records.
-//
-// That it is about to be sent is saved first. If it is unknown then whether it arrived,
-// because the response was lost or this process died, it is looked for before it is sent
-// again, if the notifier can.
-func (s *sender) send(ctx context.Context, n *notice.Notice, note func()) error {
-	sent := func() error {
-		s.Sending, s.SendingSince = "", time.Time{}
-		note()
-		return s.save(ctx)
+// send sends a notice, then saves that it was sent. If this process dies in between, or the response is lost, it
+// is sent again: at least once. A pager makes one alarm of both by the dedup key.
+func (s *sender) send(ctx context.Context, n *notice.Notice, sent *bool) error {
+	if err := s.lock.extend(ctx); err != nil {
+		return err
 	}
-	if editor, edits := s.to.(notice.Editor); edits && s.Sending == n.ID {
-		found, err := s.find(ctx, editor, n)
-		switch {
-		case err != nil:
-			return err
-		case found:
-			return sent()
-		}
-	}
-	if s.Sending != n.ID {
-		s.Sending, s.SendingSince = n.ID, s.now
-	}
-	// If no response comes, the service may act until then.
-	s.LookAt = s.now.Add(notice.CallTimeout + slowToShow)
 	if err := s.save(ctx); err != nil {
 		return err
 	}
-	if err := s.lock.extend(ctx); err != nil {
+	if err := s.to.Send(ctx, n, &s.Root); err != nil {
 		return err
 	}
-	err := s.to.Send(ctx, n, &s.Root)
-	e, outside := errors.AsType[*notice.Error](err)
-	switch {
-	case err == nil:
-		return sent()
-	case outside && e.Refused:
-		s.Sending, s.SendingSince = "", time.Time{}
-	case outside && !e.Timeout:
-		s.LookAt = s.now.Add(soonShown) // the service has acted by now, or not
-	}
-	return err
-}
-
-// find looks for a notice that may have arrived.
-func (s *sender) find(ctx context.Context, editor notice.Editor, n *notice.Notice) (bool, error) {
-	if rest := s.LookAt.Sub(s.now); rest > 0 {
-		return false, jobs.Reschedule(rest)
-	}
-	if err := s.lock.extend(ctx); err != nil {
-		return false, err
-	}
-	found, err := editor.Find(ctx, n, &s.Root, s.SendingSince)
-	if e, ok := errors.AsType[*notice.Error](err); ok && e.Limited {
-		return false, jobs.Reschedule(bounded(e.RetryAfter)) // sending is not limited by that
-	}
-	if err != nil && s.now.Sub(s.SendingSince) >= blindAfter {
-		s.SendingSince = s.now // the next time without a look is as far off again
-		return false, nil
-	}
-	return found, err
-}
-
-// bounded bounds a hint where no breaker does.
-func bounded(hint time.Duration) time.Duration {
-	return min(max(hint, time.Second), breakerOptions().MaxCooldown)
+	*sent = true
+	return s.save(ctx)
 }
 
 // show shows n in place of the first notice, if the notifier can and it has changed.
@@ -354,7 +269,8 @@ func (s *sender) show(ctx context.Context, n *notice.Notice) error {
 	}
 	err := editor.Update(ctx, n, &s.Root)
 	if e, ok := errors.AsType[*notice.Error](err); ok && e.Limited {
-		return jobs.Reschedule(bounded(e.RetryAfter)) // sending is not limited by that
+		// Sending is not limited by that, and no breaker bounds the hint.
+		return jobs.Reschedule(min(max(e.RetryAfter, time.Second), breakerOptions().MaxCooldown))
 	}
 	return err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
 )
 
 func same(t *testing.T, what string, want, got any) {
@@ -54,7 +53,7 @@ func TestIncident(t *testing.T) {
 					Text: "@ann shop has been rate limited for 15 min: 2 rate-limited answers; 0 jobs wait",
 				},
 				{
-					ID: id + ".recovery-1", At: 20 * time.Minute, Reply: id + ".message",
+					ID: id + ".recovery", At: 20 * time.Minute, Reply: id + ".message",
 					Text: "shop has recovered after 20 min: 2 wasted calls, 1 failed probe, 0 jobs rescheduled; 0 jobs wait",
 				},
 			}, b.channel())
@@ -66,61 +65,23 @@ func TestIncident(t *testing.T) {
 	}
 }
 
-// Twenty openings within twenty minutes: one message for the first, which no worker could
-// know to be one of many, and one for all others.
-func TestFlappingSharesAMessage(t *testing.T) {
-	t.Parallel()
-	redistest.Slow(t)
-	b := newHarness(t, 2)
-	var ids []string
-	for i := range 20 {
-		b.play(time.Duration(i) * time.Minute)
-		ids = append(ids, b.trip("shop"))
-		b.play(time.Duration(i)*time.Minute + 10*time.Second)
-		b.reset("shop")
-		b.settle()
-	}
-	b.play(2 * time.Hour)
-	first, second := ids[0], ids[1]
-	type brief struct {
-		ID        string
-		At        time.Duration
-		Reply     string
-		Broadcast bool
-	}
-	var got []brief
-	for _, s := range b.channel() {
-		got = append(got, brief{s.ID, s.At, s.Reply, s.Broadcast})
-	}
-	same(t, "channel", []brief{
-		{first + ".message", 0, "", false},
-		{first + ".recovery-1", 10 * time.Second, first + ".message", false},
-		{second + ".message", time.Minute, "", false},
-		{second + ".recovery-1", 70 * time.Second, second + ".message", false},
-		{second + ".reopened-2", 2 * time.Minute, second + ".message", false},
-		{second + ".recovery-19", 20*time.Minute + 10*time.Second, second + ".message", false},
-	}, got)
-	same(t, "pages", []string(nil), b.paged()) // it was never open for long
-}
-
-// On-call got the recovery, and a moment later it opens again: there is a page
-// again if that lasts, too.
-func TestReopenedAfterItsPage(t *testing.T) {
+// On-call got the recovery, and a moment later it opens again: that is another incident, with a page if it lasts.
+func TestOpenedAgainAfterItsPage(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 2)
 	id := b.call("shop", breaker.RateLimited(0))
 	b.play(20 * time.Minute)
 	b.call("shop", breaker.Success())
 	b.play(20*time.Minute + 10*time.Second)
-	b.call("shop", breaker.RateLimited(30*time.Minute))
+	next := b.call("shop", breaker.RateLimited(30*time.Minute))
 	b.play(40 * time.Minute)
 	b.reset("shop")
 	b.play(time.Hour)
 	same(t, "channel", []string{
-		id + ".message", id + ".page", id + ".recovery-1", id + ".reopened-2", id + ".page-2", id + ".recovery-2",
+		id + ".message", id + ".page", id + ".recovery", next + ".message", next + ".page", next + ".recovery",
 	}, b.sent())
 	same(t, "pages", []string{
-		"trigger " + id + " +15m0s", "resolve " + id + " +20m0s", "trigger " + id + " +35m10s", "resolve " + id + " +50m0s",
+		"trigger " + id + " +15m0s", "resolve " + id + " +20m0s", "trigger " + next + " +35m10s", "resolve " + next + " +40m0s",
 	}, b.paged())
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
@@ -146,7 +107,7 @@ func TestFiveWorkersNotifyOnce(t *testing.T) {
 				got = append(got, told)
 			}
 		}
-		same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, got)
+		same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery"}, got)
 	}
 	var triggers, resolves []string
 	for _, e := range b.pager.Events() {
@@ -226,7 +187,7 @@ func TestMissedIncidentsAreNotified(t *testing.T) {
 	b.play(18 * time.Minute)
 	b.lookAround()
 	b.play(20 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, b.sent())
+	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery"}, b.sent())
 	same(t, "pages", []string{"trigger " + id + " +16m0s", "resolve " + id + " +18m0s"}, b.paged())
 	// There is nothing more to find.
 	b.play(30 * time.Minute)
@@ -285,7 +246,7 @@ func TestIncidentsBeforeTheStart(t *testing.T) {
 		last := incidents[2].ID
 		var want []string
 		if reported {
-			want = []string{last + ".message", last + ".recovery-1"}
+			want = []string{last + ".message", last + ".recovery"}
 		}
 		same(t, fmt.Sprintf("%v after its end", after), want, b.sent())
 		next := b.trip("shop")

@@ -14,18 +14,17 @@
 // missing, in order. So jobs may come late, twice, or in any order, and any of them replaces
 // lost ones. Once a minute one worker scans for subjects that were missed.
 //
-// The intention to send a notice is saved first. If the response is lost, a notifier that can
-// searches for it before it is sent again.
+// A notice is recorded after it was sent. If the response is lost, or the worker dies in between, it is
+// sent again: at least once.
 //
 // # Threads
 //
-// Incidents that follow each other closely have one thread: see thread.go. Its first notice
-// is updated after failed probes and when the breaker closes; page, recovery and a new
-// opening are replies. A pager gets a trigger and a resolve with the id of the thread as the
-// dedup key. The keys of a destination that are limited share a thread, which does not page, and
+// Each incident has a thread: see thread.go. Its first notice is updated after failed probes and when the
+// breaker closes; page and recovery are replies. A pager gets a trigger and a resolve with the id of the
+// incident as the dedup key. The keys of a destination that are limited share a thread, which does not page, and
 // those whose credentials are refused another one. Every 30 seconds one worker looks for destinations
 // that no worker reaches or serves: those are single notices, one when that begins and one when it
-// ends. Each worker reports by itself that Redis cannot be reached.
+// ends. That Redis cannot be reached is reported by each worker to pagers, and by one to the others.
 //
 // Notices are data ([notice.Notice]); notifiers render them: see package notice.
 //

@@ -86,7 +86,7 @@ func TestJobThatStandsInDies(t *testing.T) {
 	b.slack.LiftFaults()
 	b.reset("shop")
 	b.play(10 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
+	same(t, "channel", []string{id + ".message", id + ".recovery"}, b.sent())
 }
 
 // The token is revoked in the middle of an incident: what follows comes through the
@@ -179,7 +179,7 @@ func TestMessageIsGone(t *testing.T) {
 			for _, m := range b.slack.Messages()[1:] {
 				got = append(got, fmt.Sprint(m.Channel, " ", m.Metadata.EventPayload["id"]))
 			}
-			same(t, "what follows", []string{test.want + " " + id + ".page", test.want + " " + id + ".recovery-1"}, got)
+			same(t, "what follows", []string{test.want + " " + id + ".page", test.want + " " + id + ".recovery"}, got)
 			// And the next incident is as any other.
 			next := b.trip("shop")
 			b.settle()

@@ -29,22 +29,6 @@ func count(n int, one, many string) string {
 // jobsWait is "1 job waits" and "1,204 jobs wait".
 func jobsWait(n int) string { return count(n, "job waits", "jobs wait") }
 
-// ordinal is 1st, 2nd, 3rd, 4th, … 11th.
-func ordinal(n int) string {
-	suffix := "th"
-	if tens := n / 10 % 10; tens != 1 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
-	}
-	return thousands(n) + suffix
-}
-
 // span writes a time span in two units: 32 s, 14 min 32 s, 2 h 5 min, 3 d 4 h. 0 and less is
 // 0 s.
 func span(d time.Duration) string {

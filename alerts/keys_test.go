@@ -44,7 +44,7 @@ func TestKeysAreOneMessage(t *testing.T) {
 	}
 	same(t, "at the end", "shop: no key is rate limited any more, after 5 min 30 s: 0 jobs wait", got[0].Text)
 	same(t, "the reply", seen{
-		ID: strings.TrimSuffix(got[0].ID, "message") + "recovery-1", At: ended + time.Minute, Reply: got[0].ID, Text: got[1].Text,
+		ID: strings.TrimSuffix(got[0].ID, "message") + "recovery", At: ended + time.Minute, Reply: got[0].ID, Text: got[1].Text,
 	}, got[1])
 	if blocks := string(b.slack.Messages()[1].Blocks); !strings.Contains(blocks, "30") {
 		t.Errorf("the reply does not count the incidents: %s", blocks)
@@ -157,7 +157,7 @@ func TestRefusedKeysAreOnePage(t *testing.T) {
 	b.reset("shop/u29")
 	b.play(30 * time.Minute)
 	got = b.channel()
-	if len(got) != 4 || got[3].ID != id+".recovery-1" || got[3].Text != "shop: all keys have valid tokens again, after 20 min 5 s" {
+	if len(got) != 4 || got[3].ID != id+".recovery" || got[3].Text != "shop: all keys have valid tokens again, after 20 min 5 s" {
 		t.Errorf("channel: %+v", got)
 	}
 	if incidents := b.pager.Incidents(); len(incidents) != 1 || incidents[0].State != fakepager.Resolved {

@@ -69,7 +69,7 @@ func TestOutageAfterLimitIsAnotherMessage(t *testing.T) {
 	if second == first || second == "" {
 		t.Fatalf("incidents %q and %q", first, second)
 	}
-	same(t, "channel", []string{first + ".message", first + ".recovery-1", second + ".message"}, b.sent())
+	same(t, "channel", []string{first + ".message", first + ".recovery", second + ".message"}, b.sent())
 	got := b.content(second + ".message")
 	for _, want := range []string{"503", "upstream 9", "2050-01-01 12:01:30 UTC"} {
 		if !strings.Contains(got, want) {
@@ -95,41 +95,52 @@ func TestMissedKindsAreToldInOrder(t *testing.T) {
 	b.call("shop", breaker.Success())
 	second := b.outage()
 	b.play(2 * time.Minute)
-	same(t, "channel", []string{first + ".message", first + ".recovery-1", second + ".message"}, b.sent())
+	same(t, "channel", []string{first + ".message", first + ".recovery", second + ".message"}, b.sent())
 	if left := b.waiting(); len(left) != 2 { // the pages of Slack and PagerDuty
 		t.Errorf("jobs are left: %v", left)
 	}
 }
 
-// Limits and outages that take turns within minutes are no message for each opening: the third of a kind within ten
-// minutes, and one that comes before its last cooldown has passed again, join the message of their kind.
-func TestKindsInTurnDoNotFlood(t *testing.T) {
+// Limits and outages take turns within minutes: each opening is a message of its own, with its own beginning and its own
+// responses, and gets one reply at its end. The third of a kind within ten minutes, as a small window makes them, has a
+// message only if it lasts for a minute.
+func TestEachOpeningIsAMessage(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 2)
 	b.plain = true
-	var limits, outages []string
-	for range 4 {
-		limits = append(limits, b.limit(time.Minute))
+	var want []string
+	for i := range 4 {
+		began := b.now()
+		limit := b.refuse(429, fmt.Sprint("too many, ", i), breaker.RateLimited(time.Minute))
 		b.play(b.elapsed() + time.Minute + time.Second)
 		b.call("shop", breaker.Success())
-		outages = append(outages, b.outage())
+		b.play(b.elapsed() + time.Second)
+		down := b.outage()
 		b.play(b.elapsed() + 10*time.Second)
 		b.call("shop", breaker.Success())
 		b.play(b.elapsed() + 40*time.Second)
+		want = append(want, limit+".message", limit+".recovery")
+		if i < 2 {
+			want = append(want, down+".message", down+".recovery")
+		}
+		for _, m := range b.slack.Messages() {
+			first, id := string(m.Versions[0].Blocks), m.Metadata.EventPayload["id"]
+			if id == limit+".message" && (m.PostedAt.Sub(began) != time.Duration(i/2)*time.Minute || !strings.Contains(first, began.Format(time.TimeOnly)) ||
+				strings.Count(first, "too many, ") != 1 || !strings.Contains(first, fmt.Sprint("too many, ", i))) {
+				t.Errorf("limit %d at %s, posted at %s: %s", i, began, m.PostedAt, first)
+			}
+			if id == down+".message" && (strings.Contains(first, `"429"`) || !strings.Contains(first, `"503"`)) {
+				t.Errorf("outage %d: %s", i, first)
+			}
+		}
 	}
 	b.play(time.Hour)
-	var roots []string
-	for _, m := range b.channel() {
-		if m.Reply == "" {
-			roots = append(roots, m.ID)
-		}
-	}
-	same(t, "messages", []string{limits[0] + ".message", outages[0] + ".message", outages[1] + ".message"}, roots)
-	for id, times := range map[string]string{limits[0]: "4 times", outages[1]: "3 times"} {
-		if got := b.content(id + ".message"); !strings.HasPrefix(got, "shop has recovered") || !strings.Contains(got, times) {
-			t.Errorf("the message is now %s", got)
-		}
-	}
+	same(t, "channel", want, b.sent())
+	b.limit(time.Minute)
+	b.settle()
+	same(t, "messages after a pause", len(want)+1, len(b.sent()))
+	b.reset("shop")
+	b.play(2 * time.Hour)
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
 	}
@@ -153,7 +164,7 @@ func TestTripOfAnOpenBreakerStaysOneMessage(t *testing.T) {
 		t.Errorf("the later limit reads %.300s", got)
 	}
 	b.play(3 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1", other + ".message"}, b.sent())
+	same(t, "channel", []string{id + ".message", id + ".recovery", other + ".message"}, b.sent())
 }
 
 // A second limit minutes after the first shows its own responses only.

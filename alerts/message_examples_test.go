@@ -25,8 +25,7 @@ func afterNoon(d time.Duration) time.Time { return noon.Add(d) }
 func shopLimited() situation {
 	return situation{
 		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop", State: breaker.Open, Until: afterNoon(5 * time.Minute), Backlog: 1204, Expiring: 17, Gone: afterNoon(100 * time.Minute), Late: 17,
-		thread: thread{ID: "0199a1b2", Incident: "0199a1b2", Cause: breaker.CauseThreshold, By: "worker-2:4711", Since: afterNoon(0), Openings: 1},
-		counts: counts{Wasted: 3, Rescheduled: 3},
+		thread: thread{ID: "0199a1b2", Cause: breaker.CauseThreshold, By: "worker-2:4711", Since: afterNoon(0), counts: counts{Wasted: 3, Rescheduled: 3}},
 		Answers: []refusal{
 			{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-7", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
 			{At: afterNoon(-400 * time.Millisecond), Destination: "shop", Job: "post-6", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
@@ -72,16 +71,6 @@ func shopTripped() situation {
 	})
 }
 
-func shopFlaps() situation {
-	return changed(shopLimited(), func(s *situation) {
-		s.Now, s.Until = afterNoon(9*time.Minute), afterNoon(14*time.Minute)
-		s.Openings, s.Cause, s.Wasted, s.Rescheduled, s.Probes = 4, breaker.CauseRamp, 14, 21, 0
-		for i := range s.Answers {
-			s.Answers[i].At = afterNoon(9*time.Minute - time.Duration(i+1)*time.Second)
-		}
-	})
-}
-
 func shopRecovered() situation {
 	return changed(shopProbeFailed(), func(s *situation) {
 		s.Now, s.State, s.Until = afterNoon(15*time.Minute+4*time.Second), breaker.Closed, time.Time{}
@@ -93,8 +82,7 @@ func shopRecovered() situation {
 func keysLimited() situation {
 	s := situation{
 		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", State: breaker.Open, Backlog: 3310, Expiring: -1, KeysOpen: 12,
-		thread: thread{ID: "keys-1", Cause: breaker.CauseHint, Since: afterNoon(-6 * time.Minute), Openings: 1, Keys: 14},
-		counts: counts{Wasted: 14, Probes: 2},
+		thread: thread{ID: "keys-1", Cause: breaker.CauseHint, Since: afterNoon(-6 * time.Minute), Keys: 14, counts: counts{Wasted: 14, Probes: 2}},
 		Answers: []refusal{{
 			At: afterNoon(0), Destination: "shop", Key: "alice", Job: "post-7", Status: 429, RetryAfter: 10 * time.Minute, Body: `{"error":"user_limit"}`,
 		}},
@@ -120,9 +108,9 @@ func keysOver() situation {
 // keysRefused are users that have withdrawn their consent, and one static token.
 func keysRefused() situation {
 	s := situation{
-		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Refused: true, State: breaker.Open, counts: counts{Wasted: 4},
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Refused: true, State: breaker.Open,
 		Backlog: -1, Expiring: -1, KeysOpen: 4, KeysPermanent: 3,
-		thread: thread{ID: "shop.refused-1", Cause: breaker.CauseCredentials, Since: afterNoon(-6 * time.Minute), Openings: 1, Keys: 4},
+		thread: thread{ID: "shop.refused-1", Cause: breaker.CauseCredentials, Since: afterNoon(-6 * time.Minute), Keys: 4, counts: counts{Wasted: 4}},
 	}
 	s.Reason = "the token server refuses the refresh token of key \"alice\" of destination shop (answered 400 invalid_grant): let the user sign in again and put the new refresh token into OAUTH_REFRESH_TOKENS_FILE"
 	for i, k := range []string{"alice", "bob", "customer-4711", "dora@example.com"} {
@@ -184,7 +172,6 @@ func examples() []example {
 	add("probe-failed", shopProbeFailed(), notice.Opened)
 	add("tripped", shopTripped(), notice.Opened)
 	add("tripped-for-a-day", changed(shopTripped(), func(s *situation) { s.Until = afterNoon(24 * time.Hour) }), notice.Opened)
-	add("flapping", shopFlaps(), notice.Opened)
 	add("closed", shopRecovered(), notice.Opened)
 	add("closed-by-hand", reset, notice.Opened)
 	add("closed-forced", changed(reset, func(s *situation) { s.EndedBy = breaker.CauseForced }), notice.Opened)
@@ -192,14 +179,12 @@ func examples() []example {
 	add("keys", keysLimited(), notice.Opened)
 	add("keys-over", keysOver(), notice.Opened)
 	add("page", late, notice.Page)
-	add("page-too-late", shopRecovered(), notice.Page)
 	add("page-tripped", changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), notice.Page)
 	add("token-refused", shopTokenRefused(), notice.Opened)
 	add("no-token", shopWithoutToken(), notice.Opened)
 	add("outage", shopDown(), notice.Opened)
 	add("keys-refused", keysRefused(), notice.Opened)
 	add("page-keys-refused", keysRefused(), notice.Page)
-	add("page-keys-refused-late", keysAccepted(), notice.Page)
 	add("recovery-keys-refused", keysAccepted(), notice.Recovered)
 	add("recovery", shopRecovered(), notice.Recovered)
 	add("recovery-keys", keysOver(), notice.Recovered)

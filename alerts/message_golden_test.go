@@ -68,9 +68,6 @@ func TestFigures(t *testing.T) {
 	for n, want := range map[int]string{0: "0 jobs", 1: "1 job", 999: "999 jobs", 1000: "1,000 jobs", 1234567: "1,234,567 jobs", -1000: "-1,000 jobs"} {
 		same(t, "count", want, count(n, "job", "jobs"))
 	}
-	for n, want := range map[int]string{2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 13: "13th", 21: "21st", 111: "111th"} {
-		same(t, "ordinal", want, ordinal(n))
-	}
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0 s", time.Millisecond: "less than 1 s", 1499 * time.Millisecond: "1 s", 59*time.Second + 600*time.Millisecond: "1 min",
 		14*time.Minute + 32*time.Second: "14 min 32 s", 59*time.Minute + 59600*time.Millisecond: "1 h", 2*time.Hour + 5*time.Minute + 29*time.Second: "2 h 5 min",

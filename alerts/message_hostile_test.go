@@ -43,10 +43,10 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	at := time.Unix(int64(n), 0)
 	s := situation{
 		Now: at.Add(time.Duration(n%3-1) * time.Hour), Destination: name, Name: name, State: breaker.State(flags % 3),
-		Backlog: n, Expiring: n % 1000, counts: counts{n % 7, n, n},
+		Backlog: n, Expiring: n % 1000,
 	}
 	s.thread = thread{
-		ID: text, Incident: text, Reason: text, By: text, Since: at, Openings: n % 5,
+		ID: text, Reason: text, By: text, Since: at, counts: counts{n % 7, n, n},
 		Cause: []string{
 			breaker.CauseThreshold, breaker.CauseHint, breaker.CauseProbe, breaker.CauseManual, breaker.CauseBudget, text,
 		}[flags>>2%6],
@@ -68,7 +68,7 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 		s.Answers = append(s.Answers, refusal{At: at, Destination: name, Key: key, Job: text, Status: n % 700 * (i % 2), Body: text[:len(text)*i/5], RetryAfter: time.Duration(n)})
 	}
 	span := time.Duration(n) * time.Millisecond
-	list := []*notice.Notice{c.compose(notice.Opened, &s), composer{c.publicURL, span}.compose(notice.Page, &s), c.compose(notice.Reopened, &s), c.compose(notice.Recovered, &s)}
+	list := []*notice.Notice{c.compose(notice.Opened, &s), composer{c.publicURL, span}.compose(notice.Page, &s), c.compose(notice.Recovered, &s)}
 	for _, kind := range []string{unreached, unservedJobs, flows, redisLost, redisBack} {
 		x := single{
 			Kind: kind, Destination: name, By: text, At: s.Now, Since: at, Problem: text, Backlog: n,

@@ -2,10 +2,10 @@ package alerts
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/text"
 )
 
@@ -22,57 +23,68 @@ import (
 const (
 	pingEvery = 5 * time.Second
 	pingFor   = 2 * time.Second
-	// lostAfter is how long Redis is away before that is notified.
-	lostAfter = 30 * time.Second
+	// lostAfter is how long Redis is away before that is notified, othersAfter before it is also by the workers that
+	// were not the first: the first one may have died with Redis, or reach it.
+	lostAfter   = 30 * time.Second
+	othersAfter = 10 * time.Minute
 	// lostEvery is how often at most a worker notifies of it.
 	lostEvery = 10 * time.Minute
-	// apart spreads the workers, so that all but one find the message of another.
-	apart = 10 * time.Second
+	// firstFor is how long a worker stays the first without a sign of life.
+	firstFor = time.Minute
 )
 
 // redisWatch is a worker's view of whether Redis can be reached.
 type redisWatch struct {
 	a    *Alerts
-	ping func(context.Context) error
+	ping func(context.Context) (first bool, err error)
 	now  func() time.Time
-	wait func(context.Context, time.Duration) // apart
 
-	lostAt       time.Time // zero while Redis answers
-	problem      string
-	notified     bool                    // of this outage, by any worker
-	roots        map[string]*notice.Root // where, by notifier
-	lastNotified time.Time
+	first    bool      // this worker was the first when Redis answered last
+	lostAt   time.Time // zero while Redis answers
+	problem  string
+	notified map[string]*notice.Root // of this outage: where, by notifier
+	next     map[string]time.Time    // when a notifier may be notified again
+}
+
+func newRedisWatch(a *Alerts) *redisWatch {
+	return &redisWatch{a: a, now: time.Now, notified: map[string]*notice.Root{}, next: map[string]time.Time{}}
 }
 
 // watchRedis notifies when Redis cannot be reached, and when it is back.
 func (a *Alerts) watchRedis(ctx context.Context) {
-	w := &redisWatch{
-		a: a, now: time.Now, roots: map[string]*notice.Root{},
-		// A Redis that refuses writes counts as away.
-		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, a.store.key("alive"), 1, time.Minute).Err() },
-		wait: func(ctx context.Context, d time.Duration) { wait(ctx, rand.N(d), nil) }, //nolint:gosec // it spreads calls
-	}
+	w, me := newRedisWatch(a), rand.Text()
+	w.ping = func(ctx context.Context) (bool, error) { return a.ping(ctx, me) }
 	for ; ctx.Err() == nil; wait(ctx, pingEvery, nil) {
 		w.look(ctx)
 	}
 }
 
+// ping returns an error if Redis is away, or refuses writes, and else whether this worker, me, is the first of the
+// fleet: the one that notifies all notifiers. Only pagers make one alarm of what all workers send.
+func (a *Alerts) ping(ctx context.Context, me string) (first bool, err error) {
+	if err := a.rdb.Set(ctx, a.store.key("alive"), 1, firstFor).Err(); err != nil {
+		return false, err
+	}
+	return lease.Acquire(ctx, a.rdb, a.store.key("lock", "redis"), me, firstFor)
+}
+
 // look asks Redis once and notifies of changes.
 func (w *redisWatch) look(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, pingFor)
-	err := w.ping(call)
+	first, err := w.ping(call)
 	cancel()
 	if ctx.Err() != nil {
 		return
 	}
 	now := w.now()
 	switch {
-	case err == nil && w.lostAt.IsZero():
 	case err == nil:
-		w.back(ctx, now)
+		if w.first = first; !w.lostAt.IsZero() {
+			w.back(ctx, now)
+		}
 	case w.lostAt.IsZero():
 		w.lostAt, w.problem = now, redisProblem(err)
-	case !w.notified && now.Sub(w.lostAt) >= lostAfter && now.Sub(w.lastNotified) >= lostEvery:
+	default:
 		w.lost(ctx, now)
 	}
 }
@@ -88,35 +100,28 @@ func addresses(rdb redis.UniversalClient) []string {
 	return nil
 }
 
-// lost notifies that Redis is away, unless the notifier finds another worker's notice.
+// lost notifies that Redis is away. All workers notify pagers, which make one alarm of that.
 func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	n := w.notice(single{Kind: redisLost, By: w.a.o.Worker, Since: w.lostAt, At: now, Problem: w.problem})
-	waited := false
-	w.notified = w.send(ctx, func(to notice.Notifier) error {
+	for _, to := range w.a.o.Notifiers {
+		after, name := lostAfter, to.Name()
+		if !w.first && !to.Pager() {
+			after = othersAfter
+		}
+		if w.notified[name] != nil || now.Sub(w.lostAt) < after || now.Before(w.next[name]) {
+			continue
+		}
 		root := &notice.Root{}
-		w.roots[to.Name()] = root
-		editor, edits := to.(notice.Editor)
-		if !edits {
-			return to.Send(ctx, n, root)
+		w.next[name] = now.Add(lostAfter) // it may have arrived all the same
+		if w.send(ctx, to, n, root) {
+			w.notified[name], w.next[name] = root, now.Add(lostEvery)
 		}
-		if !waited {
-			w.wait(ctx, apart)
-			waited = true
-		}
-		return editor.SendOnce(ctx, n, root, w.lostAt)
-	})
-	if w.notified {
-		w.lastNotified = now
 	}
 }
 
-// send sends to all notifiers, and reports whether all have it.
-func (w *redisWatch) send(ctx context.Context, f func(notice.Notifier) error) bool {
-	var errs []error
-	for _, to := range w.a.o.Notifiers {
-		errs = append(errs, f(to))
-	}
-	err := errors.Join(errs...)
+// send sends a notice, and reports whether it has arrived.
+func (w *redisWatch) send(ctx context.Context, to notice.Notifier, n *notice.Notice, root *notice.Root) bool {
+	err := to.Send(ctx, n, root)
 	if err != nil {
 		w.a.log.WarnContext(ctx, "the alert that Redis cannot be reached, or is back, could not be delivered", "problem", post.Words(err))
 	}
@@ -135,30 +140,16 @@ func (w *redisWatch) notice(s single) *notice.Notice {
 	return n
 }
 
-// back notifies that Redis answers again, if the outage was notified. One of the workers
-// with the notice does.
+// back sends that Redis answers again to each notifier that got the outage from this worker.
 func (w *redisWatch) back(ctx context.Context, now time.Time) {
-	a := w.a
-	n := w.notice(single{Kind: redisBack, By: a.o.Worker, Since: w.lostAt, At: now})
-	notified, roots := w.notified, w.roots
-	w.lostAt, w.notified, w.roots = time.Time{}, false, map[string]*notice.Root{}
-	if !notified {
-		return
-	}
-	shared := false
-	for _, root := range roots {
-		shared = shared || root.Ref != ""
-	}
-	if mine, err := a.store.once(ctx, lostAfter, n.ID); err == nil && !mine && shared {
-		return
-	}
-	w.send(ctx, func(to notice.Notifier) error {
-		root := roots[to.Name()]
-		if _, edits := to.(notice.Editor); edits && root.Ref == "" {
-			return nil // another worker has the message to reply to
+	n := w.notice(single{Kind: redisBack, By: w.a.o.Worker, Since: w.lostAt, At: now})
+	for _, to := range w.a.o.Notifiers {
+		if root := w.notified[to.Name()]; root != nil {
+			w.send(ctx, to, n, root)
 		}
-		return to.Send(ctx, n, root)
-	})
+	}
+	w.lostAt = time.Time{}
+	clear(w.notified)
 }
 
 // redisProblem words the problem, without addresses that hold passwords.

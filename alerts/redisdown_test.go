@@ -3,12 +3,11 @@ package alerts
 import (
 	"context"
 	"errors"
-	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
 )
@@ -23,16 +22,16 @@ type redisHarness struct {
 func newRedisBench(t *testing.T, n int, change ...func(*setup)) *redisHarness {
 	t.Helper()
 	r := &redisHarness{harness: newHarness(t, n, change...)}
-	for _, a := range r.workers {
-		r.watches = append(r.watches, &redisWatch{
-			a: a, now: r.clock.Now, roots: map[string]*notice.Root{}, wait: func(context.Context, time.Duration) {},
-			ping: func(context.Context) error {
-				if r.down {
-					return errors.New("dial tcp: connection refused")
-				}
-				return nil
-			},
-		})
+	for i, a := range r.workers {
+		w := newRedisWatch(a)
+		w.now = r.clock.Now
+		w.ping = func(context.Context) (bool, error) {
+			if r.down {
+				return false, errors.New("dial tcp: connection refused")
+			}
+			return i == 0, nil
+		}
+		r.watches = append(r.watches, w)
 	}
 	return r
 }
@@ -75,32 +74,37 @@ func TestRedisLostAndBack(t *testing.T) {
 	}
 }
 
-// Two workers post at the same time: the later one takes its message back, and the
-// answer to it that Redis is back goes to the one that stays.
-func TestTwoWorkersReportRedisAtOnce(t *testing.T) {
+// One worker is the first, until it gives no sign of life for a minute. If it is lost with Redis, the others notify Slack
+// after 10 minutes.
+func TestFirstWorkerIsLostWithRedis(t *testing.T) {
 	t.Parallel()
-	r := newRedisBench(t, 2, withoutPager)
-	r.down = true
-	r.look(0)
-	r.moveTo(start.Add(time.Minute))
-	r.line.instead = func(req *http.Request) (*http.Response, error) {
-		if strings.HasSuffix(req.URL.Path, "chat.postMessage") {
-			r.line.instead = nil
-			r.watches[1].look(t.Context())
+	r := newRedisBench(t, 2)
+	ask := func(me string, want bool) {
+		t.Helper()
+		if first, err := r.workers[0].ping(t.Context(), me); first != want || err != nil {
+			t.Errorf("worker %s is the first: %v, %v", me, first, err)
 		}
-		return nil, nil //nolint:nilnil // the call goes its way
 	}
-	r.watches[0].look(t.Context())
-	same(t, "posts", 2, len(r.slack.Messages()))
-	first := r.slack.Messages()[0]
-	if first.Deleted || !r.slack.Messages()[1].Deleted {
-		t.Error("the message that stays is not the first one")
+	ask("a", true)
+	ask("b", false)
+	ask("a", true)
+	r.moveTo(start.Add(time.Minute))
+	ask("b", true)
+	r.look(2 * time.Minute)
+	r.down, r.watches = true, r.watches[1:]
+	for at := 2 * time.Minute; at < 20*time.Minute; at += 5 * time.Second {
+		r.look(at)
 	}
 	r.down = false
-	r.look(2 * time.Minute)
-	got := r.slack.Messages()
-	if len(got) != 3 || got[2].ThreadTS != first.TS {
-		t.Errorf("%d messages, the last in thread %q", len(got), got[len(got)-1].ThreadTS)
+	r.look(20 * time.Minute)
+	id := r.watches[0].notice(single{Kind: redisLost}).ID
+	var got []seen
+	for _, s := range r.channel() {
+		got = append(got, seen{ID: s.ID, At: s.At, Reply: s.Reply})
+	}
+	same(t, "channel", []seen{{ID: id, At: 12 * time.Minute}, {ID: id + "-back", At: 20 * time.Minute, Reply: id}}, got)
+	if e := r.pager.Incidents(); len(e) != 1 || e[0].OpenedAt.Sub(start) != 2*time.Minute+lostAfter {
+		t.Errorf("PagerDuty: %v", r.paged())
 	}
 }
 
@@ -122,6 +126,7 @@ func TestRedisAndSlackLost(t *testing.T) {
 	for _, f := range []fakehttp.Fault{fakehttp.Dropping(), fakehttp.Dropping().AfterActing(), fakehttp.WithStatus(503).AfterActing()} {
 		r := newRedisBench(t, 2, withoutPager)
 		r.slack.SetFault(f.During(3 * time.Minute))
+		r.look(0)
 		r.down = true
 		for at := time.Duration(0); at < 5*time.Minute; at += 5 * time.Second {
 			r.look(at)
@@ -129,7 +134,10 @@ func TestRedisAndSlackLost(t *testing.T) {
 		r.down = false
 		r.look(5 * time.Minute)
 		id := r.watches[0].notice(single{Kind: redisLost}).ID
-		same(t, "channel", []string{id, id + "-back"}, r.sent())
+		same(t, "channel", []string{id, id + "-back"}, slices.Compact(r.sent()))
+		if n := len(r.sent()); n > 7 {
+			t.Errorf("%d messages, want one in 30 seconds at most", n)
+		}
 	}
 }
 
@@ -140,6 +148,7 @@ func TestRedisLostThroughAWebhook(t *testing.T) {
 		withoutSlack(o)
 		o.Slack.Webhook = strings.TrimSuffix(o.Slack.API, "/api/") + "/services/T000/B000/" + fakeslack.DefaultSecret
 	})
+	r.look(0)
 	r.down = true
 	for at := time.Duration(0); at < 5*time.Minute; at += 5 * time.Second {
 		r.look(at)

@@ -19,8 +19,8 @@ type rule struct {
 	title, summary string
 	body           string
 
-	// Of an incident: the title once it is over; of the page, and of one that comes too late.
-	over, page, late string
+	// Of an incident: the title once it is over, and that of the page.
+	over, page string
 	// happens is what happens by itself, tried what has; advice is what to do, act how.
 	happens, tried, advice, act string
 }
@@ -82,8 +82,8 @@ const (
 var rules = map[string]rule{
 	limited: {
 		metrics: "TidegateBreakerOpenTooLong",
-		icon:    iconLimited, title: " is{still} rate limited{again}{until}{nth}",
-		page: "{limited_for} for {lasted}", late: " was rate limited for {lasted}, and is not now",
+		icon:    iconLimited, title: " is{still} rate limited{until}",
+		page: " has been rate limited for {lasted}",
 		happens: "no worker calls {name} before then; " + noRetries + ". Then one call, the probe, tests it. If it succeeds, " + paced +
 			". If it is refused, this message says until when.",
 		tried: triedSoFar, act: callAgain,
@@ -95,21 +95,21 @@ var rules = map[string]rule{
 	byHand: {
 		metrics: "TidegateBreakerOpenTooLong",
 		icon:    iconByHand, title: ": opened by hand{until}",
-		page: ": open by hand for {lasted}", late: ": was open by hand for {lasted}, and is closed now",
+		page:   ": open by hand for {lasted}",
 		tried:  "It was opened by hand, so nothing has been tried: no call is made before its time has come, or an operator resets it.{limit}",
 		advice: "- Ask the operator whether the reason still holds.\n- If not, reset it: calls resume slowly (slow start).\n", act: callAgain,
 	},
 	noToken: {
 		metrics: "TidegateBreakerOpenTooLong",
 		icon:    iconLimited, title: ": token server unreachable since {since}",
-		page: ": token server unreachable for {lasted}", late: ": token server was unreachable for {lasted}, and is not now",
+		page:    ": token server unreachable for {lasted}",
 		happens: noRetries + ". At {until_time} one call asks the token server again.",
 		tried:   triedSoFar, advice: serverFirst, act: tryAgain,
 	},
 	tokenRefused: {
 		metrics: "TidegateBreakerOpenTooLong",
 		icon:    iconLimited, title: ": token refused since {since}",
-		page: ": token refused for {lasted}", late: ": token was refused for {lasted}, and is not now",
+		page: ": token refused for {lasted}",
 		happens: noRetries + ". At {until_time} one call, the probe, tries the token again. " +
 			"*Renew the token of *{name}; the breaker closes when it is accepted.",
 		tried: triedSoFar, act: tryAgain,
@@ -118,8 +118,8 @@ var rules = map[string]rule{
 	},
 	down: {
 		metrics: "TidegateBreakerOpenTooLong",
-		icon:    iconLimited, title: ": down since {since}{nth}",
-		page: ": down for {lasted}", late: ": was down for {lasted}, and is not now",
+		icon:    iconLimited, title: ": down since {since}",
+		page: ": down for {lasted}",
 		happens: "no worker calls {name}; " + noRetries + ". At {until_time} one call, the probe, tests it, and further ones later, until one succeeds: " +
 			"nobody knows when. Then " + paced + ".",
 		tried: triedSoFar, act: callAgain,
@@ -135,7 +135,7 @@ var rules = map[string]rule{
 	refusedOfKeys: {
 		metrics: "TidegateManyKeysLimited",
 		icon:    iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
-		page: ": {keys_refused}", late: ": keys had no valid token for {lasted}, all have one now",
+		page:    ": {keys_refused}",
 		happens: keysWait + " This message is kept up to date.",
 		tried:   "Tidegate cannot renew these tokens by itself. The jobs of these keys wait, and lose no retries; the jobs of other keys continue.",
 		advice: "- Let each user sign in again, and put the new token into the destination's file: workers read it by themselves, and the jobs run.\n" +
@@ -146,7 +146,7 @@ var rules = map[string]rule{
 	waitingKeys: {
 		metrics: "TidegateManyKeysLimited",
 		icon:    iconLimited, title: ": {keys_refused}", over: ": all keys have valid tokens again, after {lasted}",
-		page: ": {keys_refused}", late: ": keys had no valid token for {lasted}, all have one now",
+		page:    ": {keys_refused}",
 		happens: keysWait + " This message is kept up to date.",
 		tried:   "No token can be obtained. The jobs wait, and lose no retries; the token server is asked again by itself.{limit}",
 		advice:  serverFirst, act: ofKey,
@@ -260,7 +260,6 @@ const (
 = Failed probes | {probes}
 = Jobs rescheduled | {rescheduled}
 = Backlog now | {backlog_now}
-= Opened | {openings}
 `
 	overCommands = `
 $ tidegate breaker get {breaker}
@@ -276,10 +275,6 @@ $ tidegate stats --destination {destination}`
 *Now:* {happens}
 
 # Inspect` + overCommands
-
-	lateBody = `
-This page could not be delivered in time. The incident ended at {ended}{by_hand}: nothing has to be done now.
-` + overFacts + overCommands
 
 	pageBody = `
 {tried_macro}

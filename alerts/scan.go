@@ -176,28 +176,22 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, now ti
 	}
 	for _, x := range []struct {
 		subject, id string
-		incidents   bool
-		unseen      func(known []string) bool
+		unseen      func(known string) bool
 	}{
-		{destination, ".scan-", true, func(known []string) bool {
+		{destination, ".scan-", func(known string) bool {
 			return all[0].State != breaker.Closed || slices.ContainsFunc(last, func(in breaker.Incident) bool {
-				return !slices.Contains(known, in.ID) && (in.Ended.IsZero() || now.Sub(in.Ended) < news)
+				return in.ID != known && (in.Ended.IsZero() || now.Sub(in.Ended) < news)
 			})
 		}},
-		{destination + allKeys, ".keys-scan-", false, func([]string) bool { return len(openKeys(all, false)) > 0 }},
-		{destination + refusedKeys, ".refused-scan-", false, func([]string) bool { return len(openKeys(all, true)) > 0 }},
+		{destination + allKeys, ".keys-scan-", func(string) bool { return len(openKeys(all, false)) > 0 }},
+		{destination + refusedKeys, ".refused-scan-", func(string) bool { return len(openKeys(all, true)) > 0 }},
 	} {
 		for _, to := range a.o.followers(!strings.HasSuffix(x.subject, allKeys)) {
-			var known []string
-			goesOn := false
-			for _, name := range a.store.recordKeys(to.Name(), x.subject, x.incidents) {
-				r, err := a.store.record(ctx, name)
-				if err != nil {
-					return err
-				}
-				known, goesOn = append(known, r.Incident), goesOn || r.ID != "" && !r.Done
+			r, err := a.store.record(ctx, a.store.recordKey(to.Name(), x.subject))
+			if err != nil {
+				return err
 			}
-			if goesOn || x.unseen(known) {
+			if r.ID != "" && !r.Done || x.unseen(r.ID) {
 				a.trigger([]notice.Notifier{to}, destination+x.id+timeID(now), time.Time{}, alertJob{Subject: x.subject})
 			}
 		}

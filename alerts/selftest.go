@@ -92,8 +92,7 @@ func (a *Alerts) samples(pager bool) []sample {
 	id := "test-" + timeID(time.Now())
 	open := situation{
 		Now: now, Destination: d, Name: d, State: breaker.Open, Until: now.Add(5 * time.Minute), Backlog: 12, Expiring: 1,
-		thread: thread{ID: id, Incident: id, Cause: breaker.CauseThreshold, By: a.o.Worker, Since: now, Openings: 1, Keys: 1},
-		counts: counts{Wasted: 3, Rescheduled: 3},
+		thread: thread{ID: id, Cause: breaker.CauseThreshold, By: a.o.Worker, Since: now, Keys: 1, counts: counts{Wasted: 3, Rescheduled: 3}},
 		Answers: []refusal{{
 			At: now, Destination: d, Job: "test-job", Status: http.StatusTooManyRequests,
 			Body: "This is a test of Tidegate's alerts. Nothing has happened.",

@@ -25,7 +25,6 @@ type situation struct {
 	// "shop/alice"), or "shop/*" where all keys of a destination are summed up.
 	Destination, Name string
 	State             breaker.State
-	counts            // of the whole thread
 	// Learned words the limit that was learned from refusals, "" for none.
 	Learned string
 	// Answers are the last refusals of the API, the newest first, at most 3.
@@ -107,32 +106,21 @@ func (s *sender) update(ctx context.Context, subject string, opened time.Time) (
 		if refused {
 			kind = "refused"
 		}
-		s.mergeKeys(destination+"."+kind+"-", open, opened, s.now)
+		s.followKeys(destination+"."+kind+"-", open, opened, s.now)
 		return sync.OnceValues(func() (*situation, error) { return a.keysSituation(ctx, destination, refused, &s.thread, open, s.now) }), nil
 	}
+	incidents, err := a.breakers.Incidents(ctx, a.rdb, subject, 50)
+	if err != nil {
+		return nil, fmt.Errorf("alerts: incidents of %s: %w", subject, err)
+	}
+	s.follow(incidents, s.now)
 	return sync.OnceValues(func() (*situation, error) { return a.situation(ctx, subject, &s.thread, s.now) }), nil
-}
-
-// merge brings the records of a destination's threads up to date.
-func (a *Alerts) merge(ctx context.Context, destination string, threads []*sender) error {
-	incidents, err := a.breakers.Incidents(ctx, a.rdb, destination, 50)
-	if err != nil {
-		return fmt.Errorf("alerts: incidents of %s: %w", destination, err)
-	}
-	events, err := a.breakers.History(ctx, a.rdb, destination, 100)
-	if err != nil {
-		return fmt.Errorf("alerts: history of %s: %w", destination, err)
-	}
-	for i, list := range share(threads, incidents) {
-		threads[i].merge(list, events, threads[i].now)
-	}
-	return nil
 }
 
 // situation reads what a notice of a breaker's thread holds.
 func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time.Time) (*situation, error) {
 	s := &situation{
-		thread: *t, Now: now, Destination: name, Name: name, State: breaker.Closed, counts: t.Before.plus(t.Last), Expiring: -1,
+		thread: *t, Now: now, Destination: name, Name: name, State: breaker.Closed, Expiring: -1,
 	}
 	var err error
 	if s.Backlog, err = a.backlog(ctx, name); err != nil {
@@ -149,7 +137,7 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 		return s, nil // if it has closed just now, the next job reports that
 	}
 	s.State, s.Until, s.Asked, s.SuggestedRate = status.State, status.OpenUntilRedis, status.AskedUntil, status.SuggestedRate
-	s.Rescheduled = t.Before.Rescheduled + max(t.Last.Rescheduled, status.Rescheduled)
+	s.Rescheduled = max(t.Rescheduled, status.Rescheduled)
 	if s.Answers, err = a.store.answers(ctx, s.kind(), name, t); err != nil || s.Until.IsZero() {
 		return s, err
 	}
@@ -181,7 +169,7 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, refused 
 		State: breaker.Closed, Backlog: -1, Expiring: -1, KeysOpen: len(open),
 	}
 	if len(open) > 0 {
-		s.State, s.Cause, s.Incident = breaker.Open, open[0].IncidentCause, open[0].Incident
+		s.State, s.Cause = breaker.Open, open[0].IncidentCause
 	}
 	if refused {
 		s.Cause = breaker.CauseCredentials
@@ -192,7 +180,7 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, refused 
 		}
 	}
 	for i, o := range open {
-		s.counts = s.plus(counts{o.Probes, o.Wasted, o.Rescheduled})
+		s.counts = counts{s.Probes + o.Probes, s.Wasted + o.Wasted, s.Rescheduled + o.Rescheduled}
 		switch {
 		case o.Permanent:
 			s.KeysPermanent++

@@ -44,22 +44,13 @@ type record struct {
 	thread
 	// Root is where the first notice is.
 	Root notice.Root `json:"root"`
-	// Posted is true if the first notice was sent. Paged is the opening of the last page,
-	// Recovered that of the last recovery, Reopened that of the last reply after a recovery;
-	// all count from 1. Raised is the opening in which a page was last sent, whether or not it
-	// arrived.
+	// Posted, Paged and Recovered are true once message, page and recovery were sent, Raised once the page was
+	// tried: it may have arrived. Done is true once all was sent.
 	Posted    bool `json:"posted,omitempty"`
-	Paged     int  `json:"paged,omitempty"`
-	Recovered int  `json:"recovered,omitempty"`
-	Reopened  int  `json:"reopened,omitempty"`
-	Raised    int  `json:"raised,omitempty"`
-	// Done is true if all of the thread was sent.
-	Done bool `json:"done,omitempty"`
-	// Sending is the id of a notice that may have arrived, since when it may have, and from
-	// when on it can be looked for.
-	Sending      string    `json:"sending,omitempty"`
-	SendingSince time.Time `json:"sending_since,omitzero"`
-	LookAt       time.Time `json:"look_at,omitzero"`
+	Raised    bool `json:"raised,omitempty"`
+	Paged     bool `json:"paged,omitempty"`
+	Recovered bool `json:"recovered,omitempty"`
+	Done      bool `json:"done,omitempty"`
 	// Retrying is the job that repeats what has failed, until when the others leave that to it.
 	Retrying      string    `json:"retrying,omitempty"`
 	RetryingUntil time.Time `json:"retrying_until,omitzero"`
@@ -67,17 +58,9 @@ type record struct {
 	Blocked bool `json:"blocked,omitempty"`
 }
 
-// recordKeys are the keys of a subject's records: of a destination, one for each of incidentKinds.
-func (s stateStore) recordKeys(notifier, subject string, incidents bool) []string {
-	name := s.key("record", notifier, subject)
-	if !incidents {
-		return []string{name}
-	}
-	var out []string
-	for _, kind := range incidentKinds {
-		out = append(out, name+":"+kind)
-	}
-	return out
+// recordKey is the key of a subject's record.
+func (s stateStore) recordKey(notifier, subject string) string {
+	return s.key("record", notifier, subject)
 }
 
 // record reads a record, the zero one if there is none.

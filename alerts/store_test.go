@@ -39,7 +39,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 					of = append(of, told)
 				}
 			}
-			same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, of)
+			same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery"}, of)
 			same(t, "messages", 5, len(b.sent()))
 		})
 	}
@@ -61,7 +61,7 @@ func TestClockSetBack(t *testing.T) {
 	b.reset("shop")
 	b.play(3 * time.Hour)
 	got := b.sent()
-	for _, want := range []string{first + ".message", first + ".recovery-1"} {
+	for _, want := range []string{first + ".message", first + ".recovery"} {
 		if len(only(got, want)) != 1 {
 			t.Errorf("%s is sent %d times", want, len(only(got, want)))
 		}
@@ -91,7 +91,7 @@ func TestLostBreakerIsReportedAsOver(t *testing.T) {
 	b.play(2 * time.Minute)
 	b.lookAround()
 	b.play(10 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
+	same(t, "channel", []string{id + ".message", id + ".recovery"}, b.sent())
 	if last := b.channel()[1].Text; !strings.Contains(last, "lost") {
 		t.Errorf("the last message is %q", last)
 	}

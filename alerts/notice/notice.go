@@ -4,7 +4,7 @@
 // A notifier for another service implements [Notifier]. It renders Title, Summary and Body
 // of a notice, which hold text of others, in the service's markup; [Text.Plain]
 // does so for services without markup. It is registered in alerts.Options.Notifiers. If the
-// service can look for and change what was sent, the notifier implements [Editor] too.
+// service can change what was sent, the notifier implements [Editor] too.
 package notice
 
 import (
@@ -21,8 +21,6 @@ const (
 	Opened Kind = "opened"
 	// Page asks on-call to act.
 	Page Kind = "page"
-	// Reopened follows a Recovered that was premature.
-	Reopened Kind = "reopened"
 	// Recovered ends an incident.
 	Recovered Kind = "recovered"
 	// Single reports one thing, once.
@@ -108,8 +106,8 @@ type Notifier interface {
 	// Label is the name in messages.
 	Label() string
 	// Pager reports whether the service raises alarms and resolves them, rather than
-	// showing messages that people read. A pager gets no Opened, no Reopened and no Page of
-	// an incident that is over, and Single only if there is no other notifier or if it is about Redis.
+	// showing messages that people read. A pager gets no Opened, and Single only if there is
+	// no other notifier or if it is about Redis.
 	Pager() bool
 	// Send sends a notice. If it starts a thread, Send notes where it is in root; replies
 	// follow there if they can. It takes at most two calls of at most [CallTimeout].
@@ -118,15 +116,10 @@ type Notifier interface {
 	Close()
 }
 
-// Editor is implemented by notifiers that can see and change what they sent.
+// Editor is implemented by notifiers that can change what they sent.
 type Editor interface {
 	// Update shows n in place of the root, if that shows anything else.
 	Update(ctx context.Context, n *Notice, root *Root) error
-	// Find looks for a notice that may have been sent at since or later, and notes where it
-	// is if it starts a thread. It is false also if the service does not allow to look.
-	Find(ctx context.Context, n *Notice, root *Root, since time.Time) (bool, error)
-	// SendOnce sends n unless another process has, which may happen at the same time.
-	SendOnce(ctx context.Context, n *Notice, root *Root, since time.Time) error
 }
 
 // Problem is something that keeps alerts from being delivered, or may.
@@ -176,8 +169,6 @@ type Error struct {
 	RetryAfter time.Duration
 	// Permanent is true if an operator has to change something.
 	Permanent bool
-	// Refused is true if the service has certainly not done it, Timeout if it may yet.
-	Refused, Timeout bool
 	// Err is the cause. It may quote an address that is a secret.
 	Err error
 }

@@ -39,7 +39,6 @@ func newError(op string, err error) *notice.Error {
 	e.Problem = problem(err)
 	e.Limited = code == "ratelimited" || code == "rate_limited"
 	e.Permanent = is(err, hopeless)
-	e.Refused = e.Limited || !is(err, unclear)
 	return e
 }
 
@@ -62,8 +61,6 @@ const (
 	// A message is not there any more, or may not be changed.
 	orphans = "thread_not_found message_not_found cant_update_message edit_window_closed channel_not_found is_archived is_inactive " +
 		"not_in_channel cannot_reply_to_message restricted_action_thread_locked"
-	// Slack may have done what it was asked for all the same.
-	unclear = "internal_error fatal_error request_timeout service_unavailable"
 	// The app lacks a scope, or does not know the method.
 	forbidden = "missing_scope no_permission unknown_method method_not_supported_for_channel_type not_allowed_token_type not_in_channel"
 	// No repetition corrects it.

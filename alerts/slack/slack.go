@@ -9,11 +9,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/slack-go/slack"
 
@@ -28,8 +26,7 @@ const DefaultAPI = "https://slack.com/api/"
 type Options struct {
 	// Token is the bot token (xoxb-…) of a Slack app in Channel, a name ("#publishing") or
 	// an id. It needs the scope chat:write; with channels:read a wrong channel is found at
-	// the start, with channels:history no message is posted twice even if Slack's answer is
-	// lost.
+	// the start.
 	Token, Channel string
 	// Webhook is an incoming webhook. Each step of an incident is a short message of its
 	// own. With a token, the webhook gets what the token may not post (revoked, channel
@@ -284,94 +281,6 @@ func digest(m message) string {
 	}
 	sum := sha256.Sum256(append(raw, m.Text...))
 	return hex.EncodeToString(sum[:8])
-}
-
-// SendOnce implements notice.Editor. If two processes post at the same time, the first
-// message stays.
-func (b *bot) SendOnce(ctx context.Context, n *notice.Notice, root *notice.Root, since time.Time) error {
-	if found, err := b.Find(ctx, n, root, since); found || err != nil {
-		return err
-	}
-	if err := b.Send(ctx, n, root); err != nil {
-		return err
-	}
-	mine := placeOf(root.Ref)
-	if first, ok, err := b.find(ctx, n.ID, place{}, since); err == nil && ok && first.ts < mine.ts {
-		if _, _, err := b.api.DeleteMessageContext(ctx, mine.channel, mine.ts); err == nil {
-			root.Ref = first.ref()
-		}
-	}
-	return nil
-}
-
-// Find implements notice.Editor.
-func (b *bot) Find(ctx context.Context, n *notice.Notice, root *notice.Root, since time.Time) (bool, error) {
-	at, ok, err := b.find(ctx, n.ID, thread(n, root), since)
-	if ok && !n.Kind.Reply() {
-		root.Ref, root.Shown = at.ref(), "" // it may show earlier things
-	}
-	return ok, err
-}
-
-const (
-	// pageSize messages on each of maxPages pages are searched for one that may have been
-	// posted. Alerts are few, but the channel may not be ours alone.
-	pageSize = 200
-	maxPages = 5
-	// clockDifference is how far Slack's clock may be from Redis's.
-	clockDifference = 10 * time.Minute
-)
-
-// find looks for a message that was posted at since or later, in a thread if one is
-// given; for the first one if there are more. ok is false if there is none, or if Slack
-// does not let the app look.
-func (b *bot) find(ctx context.Context, id string, thread place, since time.Time) (at place, ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, notice.CallTimeout)
-	defer cancel()
-	channel := thread.channel
-	if channel == "" {
-		channel, err = b.findChannel(ctx)
-	}
-	oldest := fmt.Sprintf("%d.000000", since.Add(-clockDifference).Unix())
-	for cursor, n := "", 0; err == nil && channel != "" && n < maxPages; n++ {
-		var found []slack.Message
-		if found, cursor, err = b.read(ctx, channel, thread.ts, oldest, cursor); err != nil {
-			break
-		}
-		for _, m := range found {
-			ours := m.Metadata.EventType == metadataType && m.Metadata.EventPayload["id"] == id
-			if ours && (!ok || m.Timestamp < at.ts) {
-				at, ok = place{channel, m.Timestamp}, true
-			}
-		}
-		if cursor == "" {
-			break
-		}
-	}
-	if err != nil {
-		e := newError("look for a message in Slack", err)
-		if e.Limited || slackCode(err) == "" && !mayNot(err) || is(err, unclear) {
-			return place{}, false, e
-		}
-	}
-	return at, ok, nil
-}
-
-// read returns a page of a channel's messages, or of a thread's.
-func (b *bot) read(ctx context.Context, channel, thread, oldest, cursor string) (found []slack.Message, next string, err error) {
-	if thread != "" {
-		found, _, next, err = b.api.GetConversationRepliesContext(ctx, &slack.GetConversationRepliesParameters{
-			ChannelID: channel, Timestamp: thread, Oldest: oldest, Cursor: cursor, Limit: pageSize, IncludeAllMetadata: true,
-		})
-		return found, next, err
-	}
-	history, err := b.api.GetConversationHistoryContext(ctx, &slack.GetConversationHistoryParameters{
-		ChannelID: channel, Oldest: oldest, Cursor: cursor, Limit: pageSize, IncludeAllMetadata: true,
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	return history.Messages, history.ResponseMetaData.NextCursor, nil
 }
 
 // known is the id of the channel, "" if it is not known: posts name the channel by it, because a

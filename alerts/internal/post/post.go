@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
@@ -49,17 +48,11 @@ func Error(op string, err error) *notice.Error {
 	e := &notice.Error{Op: op, Problem: Words(err), Err: err}
 	if s, ok := errors.AsType[*StatusError](err); ok {
 		e.Limited, e.RetryAfter = s.Status == http.StatusTooManyRequests, s.RetryAfter
-		e.Refused = s.Status >= 400 && s.Status < 500
 		switch s.Status {
 		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
 			e.Permanent = true
 		}
 	}
-	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED) {
-		e.Refused = true // no connection was made
-	}
-	var timeout interface{ Timeout() bool }
-	e.Timeout = errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 	return e
 }
 

@@ -1,6 +1,6 @@
 // Package fakeslack is a Slack over HTTP for tests of alerts: the methods that alerts call, under /api/, and an
 // incoming webhook, under /services/. It refuses what Slack refuses and keeps every message.
-// (slack-go's slacktest has neither updates, threads and history, nor limits.)
+// (slack-go's slacktest has neither updates and threads, nor limits.)
 package fakeslack
 
 import (
@@ -78,7 +78,7 @@ type Slack struct {
 // New returns a Slack that does not listen yet.
 func New(o Options) *Slack {
 	s := &Slack{
-		token: DefaultToken, secret: DefaultSecret, scopes: []string{"chat:write", "channels:read", "channels:history"},
+		token: DefaultToken, secret: DefaultSecret, scopes: []string{"chat:write", "channels:read"},
 		channels: []Channel{{ID: DefaultChannel, Name: "alerts"}},
 	}
 	s.Fake = fakehttp.New("fakeslack", o.Now, s.serve)
@@ -186,7 +186,6 @@ func (s *Slack) call(name string, r *http.Request) (out object) {
 	method, known := map[string]func(*http.Request) object{
 		"auth.test": func(*http.Request) object { return object{} }, "chat.postMessage": s.post, "chat.update": s.update,
 		"chat.delete": s.remove, "conversations.info": s.info, "conversations.list": s.list,
-		"conversations.history": s.history, "conversations.replies": s.history,
 	}[name]
 	switch {
 	case !known:
@@ -342,35 +341,6 @@ func (s *Slack) list(r *http.Request) object {
 		}
 	}
 	return page(r, "channels", found)
-}
-
-// history serves the messages of a channel, the newest first, or of a thread.
-func (s *Slack) history(r *http.Request) object {
-	c, refusal := s.channel(r, false, "channels:history", "groups:history")
-	if refusal != nil {
-		return refusal
-	}
-	thread, found := r.Form.Get("ts"), []any{}
-	if thread != "" && s.find(c.ID, thread) == nil {
-		return refuse("thread_not_found")
-	}
-	for _, m := range s.messages {
-		in := m.ThreadTS == "" || m.Broadcast
-		if thread != "" {
-			in = m.TS == thread || m.ThreadTS == thread
-		}
-		if m.Channel == c.ID && in && !m.Deleted && (m.TS > r.Form.Get("oldest") || m.TS == thread) {
-			view := object{"type": "message", "ts": m.TS, "text": m.Text}
-			if m.Metadata != nil && r.Form.Get("include_all_metadata") != "" {
-				view["metadata"] = m.Metadata
-			}
-			found = append(found, view)
-		}
-	}
-	if thread == "" {
-		slices.Reverse(found)
-	}
-	return page(r, "messages", found)
 }
 
 // page serves one page of a list; a cursor is where it begins.
