@@ -107,7 +107,7 @@ func TestJobPage(t *testing.T) {
 		jobs.Method("PUT"), jobs.Encode(jobs.EncodingForm), jobs.CallTimeout(5*time.Second)))
 	s.enqueue(jobs.New("shop", "after", jobs.ID("post-2"), jobs.After("post-1")))
 	b := s.open("/jobs/post-1")
-	b.reads("Shop opened by hand; stays open until it is reset")
+	b.reads("stays open until it is reset")
 	b.reads("<img src=x onerror=")
 	for _, fact := range []string{"Method PUT", "Encoding form", "Timeout of the call 5 s"} {
 		b.sees(fmt.Sprintf(`[...document.querySelectorAll("#h-request ~ dl > div")].some((e) => e.innerText.split(/\s+/).join(" ") === %q)`, fact))

@@ -155,7 +155,7 @@ func waitOf(j ops.Job) *wait {
 	if w == nil {
 		return nil
 	}
-	out := &wait{Text: w.Brief(j.Job), Until: w.Until, Breaker: w.Breaker, Ahead: -1}
+	out := &wait{Text: w.Brief(), Until: w.Until, Breaker: w.Breaker, Ahead: -1}
 	switch {
 	case w.Reason == explain.ByRate: // its text has the time
 		out.Until = nil

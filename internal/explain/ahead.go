@@ -268,7 +268,7 @@ func (w *Waiting) addPlace() {
 		case w.pace != "":
 			w.Text = "waiting for its turn: " + w.place() + "; " + w.pace
 		case w.Text == inLine && first && *w.MoreUrgent == 0:
-			w.Text = nextInLine
+			w.Text, w.brief = nextInLine, nextInLine
 		case w.Text == inLine:
 			w.Text = "waiting for its turn: " + w.place()
 		case first:

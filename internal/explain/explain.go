@@ -2,6 +2,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,11 +78,12 @@ type Waiting struct {
 	reserved bool   // for more urgent jobs: it has no turn yet
 	others   bool   // jobs of other priorities wait
 	pace     string // what holds the calls of its destination back
-	brief    string // see Brief; "" for the words of its Reason
+	brief    string // see Brief; "": the Text
 }
 
-// paced is its text without its place in the queue.
-func (w *Waiting) paced() string { return "in line; " + w.pace }
+// Brief is a short Text for a page that shows Until, Breaker and Ahead beside it; with an
+// Until it ends in "in", and the page adds the remaining time.
+func (w *Waiting) Brief() string { return cmp.Or(w.brief, w.Text) }
 
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,
 // the workers and each breaker once, when they are first needed.

@@ -85,3 +85,11 @@ func ceil(d, unit time.Duration) time.Duration {
 	}
 	return d
 }
+
+// Count is "1 job", "2 jobs".
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}

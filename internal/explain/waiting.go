@@ -38,7 +38,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case jobs.Paused:
 		return &Waiting{Reason: Paused, Text: j.Reason + " until it is resumed"}
 	case jobs.Waiting:
-		return &Waiting{Reason: Parents, Text: "waiting for its parents to complete: " + strings.Join(j.After, ", ")}
+		return &Waiting{Reason: Parents, brief: "waiting for " + Count(len(j.After), "parent", "parents"), Text: "waiting for its parents to complete: " + strings.Join(j.After, ", ")}
 	}
 	if f.paused != "" {
 		return &Waiting{Reason: QueuePaused, Text: f.paused}
@@ -53,7 +53,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	missing := f.noWorker(j.Destination)
 	switch {
 	case w == nil && missing != "":
-		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
+		return &Waiting{Reason: NoWorker, brief: missing, Text: missing + "; start one with: tidegate worker"}
 	case w == nil && f.unreached != nil:
 		return &Waiting{Reason: Unreachable, Text: f.noConnection(j.Destination)}
 	case w == nil && inTurn(j):
@@ -65,10 +65,11 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case w == nil && reservedFor(f.breaker, j.Priority) != "":
 		return &Waiting{Reason: ByRate, Text: reservedFor(f.breaker, j.Priority), reserved: true}
 	case w == nil:
-		w = &Waiting{Reason: Queued, Text: inLine}
-		if w.pace = Pace(f.breaker, f.now); w.pace != "" {
-			w.Text = w.paced()
+		w = &Waiting{Reason: Queued, Text: inLine, pace: Pace(f.breaker, f.now)}
+		if w.pace != "" {
+			w.Text = "in line; " + w.pace
 		}
+		w.brief = w.Text
 		return w
 	case missing != "":
 		w.Text += "; but " + missing + ": start one with: tidegate worker"
@@ -121,14 +122,11 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 			w.Text += "; the next call of " + name + " tries it"
 			return w
 		}
-		w.Until = instant(b.OpenUntilRedis)
-		w.brief = w.Text + "; one call of " + name + " tries it in"
-		w.Text += fmt.Sprintf("; one call of %s tries it %s", name, inAt(b.OpenUntilRedis, f.now))
-		return w
+		w.Text += "; one call of " + name + " tries it"
+		return w.ends(b.OpenUntilRedis, f.now)
 	}
 	switch b.State {
 	case breaker.Open:
-		until := b.OpenUntilRedis
 		w.Reason, w.Text = BreakerOpen, "rate limit reached"
 		if b.IncidentCause == breaker.CauseOutage {
 			w.Text = Cause(breaker.CauseOutage)
@@ -137,14 +135,12 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 			w.Reason, w.Text = BreakerTripped, "opened by hand"+by(b)
 		}
 		if b.UntilReset {
+			w.brief = w.Text + "; stays open until it is reset"
 			w.Text += fmt.Sprintf("; jobs of %s wait until: tidegate breaker reset %s", name, name)
 			return w
 		}
-		w.Until = instant(until)
-		if w.Reason == BreakerOpen && b.IncidentCause == breaker.CauseOutage {
-			w.brief = w.Text + "; " + name + " is tested again in"
-		}
-		w.Text += fmt.Sprintf("; %s reopens %s", name, inAt(until, f.now)) + Asked("; the API ", b, f.now)
+		w.Text += "; " + name + " reopens"
+		w.ends(b.OpenUntilRedis, f.now).Text += Asked("; the API ", b, f.now)
 		if b.Learned != nil && b.Cause == breaker.CauseLearned {
 			w.Text += "; learned limit: " + LearnedLimit(*b.Learned, f.now)
 		}
@@ -178,32 +174,37 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 	if b := f.deferring; b != nil && b.State == breaker.Open && (b.Cause == breaker.CauseCredentials || b.UntilReset || !due.After(b.OpenUntilRedis.Add(time.Second))) {
 		return f.describe(*b, store.Reason(j.ReasonCode).About())
 	}
-	w := &Waiting{Until: instant(due)}
-	when := inAt(due, f.now)
-	switch {
+	w := &Waiting{Reason: Rescheduled}
+	switch code := store.Reason(j.ReasonCode).Code(); {
 	case j.Status == jobs.RetryPending:
-		w.Reason, w.Text = Retry, "retry "+when
+		w.Reason, w.Text = Retry, "retry"
 		if most := maxRetries(j); most != "" {
-			w.Text = fmt.Sprintf("retry %d of %s %s", j.Attempt, most, when)
+			w.Text = fmt.Sprintf("retry %d of %s", j.Attempt, most)
 		}
 	case deferredByBreaker(j):
-		w.Reason, w.Text = Rescheduled, "deferred by the breaker, which has closed since: starts "+when
-	case store.Reason(j.ReasonCode).Code() == store.ReasonCredentials:
-		w.Reason, w.Text = Credentials, j.Reason+": starts "+when
-	case store.Reason(j.ReasonCode).Code() == store.ReasonUnreachable:
-		w.Reason, w.Text = Unreachable, j.Reason+": starts "+when
-		if f.unreached != nil {
-			w.Text = f.noConnection(j.Destination) + "; tries again " + when
-		}
-	case store.Reason(j.ReasonCode).Code() == store.ReasonRefusedAlone:
-		w.Reason, w.Text = RefusedAlone, "the API refuses this job, not others: "+j.Reason+"; tries again "+when
+		w.Text = "deferred by the breaker, which has closed since: starts"
+	case code == store.ReasonCredentials:
+		w.Reason, w.Text = Credentials, j.Reason+": starts"
+	case code == store.ReasonUnreachable && f.unreached != nil:
+		w.Reason, w.Text = Unreachable, f.noConnection(j.Destination)+"; tries again"
+	case code == store.ReasonUnreachable:
+		w.Reason, w.Text = Unreachable, j.Reason+": starts"
+	case code == store.ReasonRefusedAlone:
+		w.Reason, w.Text = RefusedAlone, "the API refuses this job, not others: "+j.Reason+"; tries again"
 	case j.Reason != "":
-		w.Reason, w.Text = Rescheduled, j.Reason+": starts "+when
+		w.Text = j.Reason + ": starts"
 	case j.RescheduleCount > 0:
-		w.Reason, w.Text = Rescheduled, "deferred: starts "+when
+		w.Text = "deferred: starts"
 	default:
-		w.Reason, w.Text = Scheduled, "scheduled: starts "+when
+		w.Reason, w.Text = Scheduled, "scheduled: starts"
 	}
+	return w.ends(due, f.now)
+}
+
+// ends adds to the text when the wait ends. The text before it is what Brief returns.
+func (w *Waiting) ends(at, now time.Time) *Waiting {
+	w.Until, w.brief = instant(at), w.Text+" in"
+	w.Text += " " + inAt(at, now)
 	return w
 }
 

@@ -192,19 +192,41 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// The page of a job counts the time down itself.
-func TestBriefOfCauses(t *testing.T) {
+// A page shows beside Brief until when the job waits, and counts the time down itself.
+func TestBrief(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)
-	for cause, want := range map[string]string{
-		breaker.CauseCredentials: "token refused since 14:29; one call of shop tries it in",
-		breaker.CauseOutage:      "the last calls all failed; shop is tested again in",
-		breaker.CauseHint:        "rate limit of shop reached; tested again in",
+	open := func(cause string) breaker.Status {
+		return breaker.Status{Name: "shop", State: breaker.Open, Cause: cause, IncidentCause: cause, OpenedAt: now.Add(-time.Minute), OpenUntilRedis: now.Add(time.Minute)}
+	}
+	byHand := breaker.Status{Name: "shop", State: breaker.Open, Cause: breaker.CauseManual, UntilReset: true, TrippedBy: "ann"}
+	soon := now.Add(time.Second)
+	for _, row := range []struct {
+		breaker  breaker.Status
+		job      jobs.Job
+		unserved bool
+		want     string
+	}{
+		{open(breaker.CauseCredentials), jobs.Job{}, false, "token refused since 14:29; one call of shop tries it in"},
+		{open(breaker.CauseOutage), jobs.Job{}, true, "the last calls all failed; shop reopens in"},
+		{open(breaker.CauseHint), jobs.Job{}, false, "rate limit reached; shop reopens in"},
+		{byHand, jobs.Job{}, false, "opened by hand by ann; stays open until it is reset"},
+		{breaker.Status{}, jobs.Job{AvailableAt: soon}, false, "scheduled: starts in"},
+		{breaker.Status{}, jobs.Job{AvailableAt: soon, Reason: "token refused by shop", ReasonCode: "credentials shop"}, false, "token refused by shop: starts in"},
+		{breaker.Status{}, jobs.Job{AvailableAt: soon, Reason: "refused 4 times", ReasonCode: "refused_alone 4 812"}, false, "the API refuses this job, not others: refused 4 times; tries again in"},
+		{breaker.Status{}, jobs.Job{Status: jobs.RetryPending, NextRetryAt: &soon, Attempt: 2, Retry: &jobs.RetryPolicy{MaxRetries: 3}}, true, "retry 2 of 3 in"},
+		{breaker.Status{}, jobs.Job{Status: jobs.Waiting, After: []string{"a", "b"}}, false, "waiting for 2 parents"},
+		{breaker.Status{}, jobs.Job{}, true, "no worker has served shop yet"},
+		{breaker.Status{}, jobs.Job{}, false, "in line for a free worker"},
+		{breaker.Status{SlowStart: 2}, jobs.Job{}, false, "in line; slow start: 2 in flight at most"},
 	} {
-		b := breaker.Status{Name: "shop", State: breaker.Open, Cause: cause, IncidentCause: cause, OpenedAt: now.Add(-time.Minute), OpenUntilRedis: now.Add(time.Minute)}
-		job := &jobs.Job{Destination: "shop", Status: jobs.Pending}
-		if got := (facts{now: now, breaker: b, served: true}).waiting(job).Brief(job); got != want {
-			t.Errorf("%s: %q, want %q", cause, got, want)
+		job := row.job
+		job.Destination = "shop"
+		if job.Status == "" {
+			job.Status = jobs.Pending
+		}
+		if got := (facts{now: now, breaker: row.breaker, served: !row.unserved}).waiting(&job).Brief(); got != row.want {
+			t.Errorf("%q, want %q", got, row.want)
 		}
 	}
 }
