@@ -23,7 +23,7 @@ type Attempted struct {
 	Scope       jobs.Scope
 	// Trigger of a failure that the job's policy may retry; "" for other results.
 	Trigger jobs.Trigger
-	// Retry is the policy of the job, or that of the destination; nil: none.
+	// Retry is the job's policy, or else the destination's; nil: none.
 	Retry *jobs.RetryPolicy
 	// MaxReschedules bounds the reschedules with this Reason; nil: no limit.
 	MaxReschedules *int
@@ -32,7 +32,7 @@ type Attempted struct {
 	// WaitsFor is the reason why the job waits, or the rule that completed or failed it, as in
 	// jobs.Job.ReasonCode, and WaitsText its wording.
 	WaitsFor, WaitsText string
-	// Error and Response are stored with the job; "" and nil keep those of the record.
+	// Error and Response are stored with the job; "" and nil keep what the record has.
 	Error    string
 	Response *jobs.Response
 	// Output is stored if the job completes; OutputProblem is why none is, "" otherwise.
@@ -40,11 +40,10 @@ type Attempted struct {
 	OutputProblem string
 }
 
-// Attempt calls h once for job, as a worker does while the circuit breaker is closed, but
-// without Redis, and returns the result, which package publishertest applies. Delays count
-// from now. The end of ctx means a shutdown, or a cancellation of the job if its cause is
-// ErrCancelled. Errors are those of Handle, and that
-// of a nil job.
+// Attempt calls h once for job, as a worker does while the circuit breaker is closed, but without Redis, and returns
+// the result, which package publishertest applies. Delays count from now. The end of ctx means a shutdown, or a
+// cancellation of the job if its cause is ErrCancelled. It returns an error if job is nil, or if Handle would refuse
+// h or an option.
 func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts ...HandleOption) (Attempted, error) {
 	if job == nil {
 		return Attempted{}, errors.New("publisher: attempt: the job is nil")

@@ -41,7 +41,7 @@ type refusals struct {
 	// accepted is how many calls of other jobs the API accepted meanwhile, as far as the
 	// instances know that made the calls.
 	accepted int
-	// chance is how probable they are if the API refuses all jobs alike; 1 of the first one.
+	// chance is how probable the calls' refusals are if the API refuses all jobs alike; 1 for the first one.
 	chance float64
 	// alone is how many of the calls were laid to the job.
 	alone int
@@ -86,11 +86,11 @@ func (r refusals) again(o others) refusals {
 // same key if the job has one.
 type others struct {
 	accepted int
-	refused  int  // or failed; not those that were laid to their own jobs
+	refused  int  // or failed; without refusals that were laid to their own jobs
 	latest   bool // the latest of them was accepted
 }
 
-// blame says whose a refusal is.
+// blame says who caused a refusal.
 type blame int
 
 const (
@@ -99,8 +99,8 @@ const (
 	ofTheJob                // the job is refused alone: it does not count
 )
 
-// judge says whose a refusal of a job is whose earlier ones in a row are r, and returns r with this
-// one. Whose a first refusal is the breaker finds out, by a test of another job.
+// judge says who caused a refusal: the job itself, or the API's limit. r are the job's earlier refusals in a row;
+// judge returns r with this one added. For a first refusal the breaker finds out, by testing another job.
 func judge(r refusals, o others) (blame, refusals) {
 	if r.calls == 0 {
 		return limitOfAll, first()
@@ -125,7 +125,7 @@ func judgeFailure(r refusals, o others) (own bool, _ refusals) {
 	return r.chance <= ownFailure, r
 }
 
-// laid is whose a call's refusal is.
+// laid says who caused the refusal of a call.
 type laid struct {
 	whose    blame
 	refusals refusals // of the job, with this one; zero for a call that was not refused
@@ -135,8 +135,8 @@ type laid struct {
 // latestOthers is how long ago a call of another job is a sign that the API accepts calls.
 const latestOthers = 10 * time.Second
 
-// lay decides whose the refusal or failure of a call is that began at an instant, and counts the call
-// as evidence about others.
+// lay decides who caused the refusal or failure of a call that began at the given instant, and counts the call as
+// evidence about other jobs.
 func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery, permit breaker.Permit, began time.Time) (l laid) {
 	if d.seen == nil || !r.called {
 		return laid{}
@@ -182,8 +182,8 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	return l
 }
 
-// mayBeLimit reports whether a response that counts for an outage may be a limiter's or a ban's, which
-// accept some calls and refuse others.
+// mayBeLimit reports whether a response that counts for an outage may come from a limiter or a ban, which accept some
+// calls and refuse others.
 func mayBeLimit(answer *jobs.Response) bool {
 	return answer != nil && slices.Contains([]int{http.StatusServiceUnavailable, http.StatusUnauthorized, http.StatusForbidden}, answer.Status)
 }
@@ -204,7 +204,7 @@ func (r callResult) accepted(answer *jobs.Response) bool {
 // longestAlone bounds the wait of a job that is refused alone.
 const longestAlone = time.Hour
 
-// wait is how long a job waits that is refused alone: 1 s, 2 s, 4 s and so on, or as its hint says.
+// wait is how long a job that is refused alone waits: 1 s, 2 s, 4 s and so on, or as its hint says.
 func (r refusals) wait(hint time.Duration) time.Duration {
 	return min(longestAlone, max(hint, time.Second<<min(max(0, r.calls-1), 12)))
 }

@@ -28,7 +28,7 @@ type inFlight struct {
 	again   func(*jobs.Job) error
 	refused func() bool
 	doubt   func(d doubt, status int)
-	// caller runs the handler; nil for one of its own.
+	// caller runs the handler; nil: the call makes one.
 	caller *caller
 }
 

@@ -99,8 +99,7 @@ func classify(ctx context.Context, err error) callResult {
 	return r
 }
 
-// withinJobTimeout is r of a call that ended with the job's own shorter timeout, which may have been too
-// little.
+// withinJobTimeout returns r for a call that ended at the job's own, shorter timeout, which may have been too short.
 func (r callResult) withinJobTimeout(job *jobs.Job) callResult {
 	switch {
 	case r.kind == unreachable:
@@ -142,7 +141,7 @@ func (r callResult) unanswered() bool {
 	if _, ok := errors.AsType[*noAnswerError](r.err); ok {
 		return true
 	}
-	if noConnection(r.err) { // of a handler in Go: it may be that of a dependency, such as its database
+	if noConnection(r.err) { // a handler in Go may return the error of a dependency, such as its database
 		return false
 	}
 	if r.kind == timedOut {
@@ -172,7 +171,7 @@ func noConnection(err error) bool {
 	return ok
 }
 
-// stoodStill is r of a call in which this process was stopped: it shows nothing of the API.
+// stoodStill returns r for a call during which this process was stopped: its result says nothing about the API.
 func (r callResult) stoodStill() callResult {
 	r.kind, r.trigger = interrupted, ""
 	return r

@@ -7,7 +7,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// credentialsEvery is the interval of looks for changed credentials.
+// credentialsEvery is the interval of checks for changed credentials.
 const credentialsEvery = time.Second
 
 // credentialsHandler is a handler whose credentials can change.
@@ -52,8 +52,8 @@ func (d *destination) watchCredentials() {
 	})
 }
 
-// otherCredentials returns the keys whose breakers are open because of other credentials than
-// those that this process has started with. It returns false if Redis was not reached.
+// otherCredentials returns the keys whose breakers are open because the API refused other credentials than this
+// process has started with. It returns false if Redis was not reached.
 func (d *destination) otherCredentials(h credentialsHandler) (keys []string, ok bool) {
 	ctx, cancel := context.WithTimeout(d.calls, commandTimeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// doubt is why the status of a response, which no rule decided, may not say what it means.
+// doubt is why the status of a response may mislead, where no rule decided.
 type doubt struct {
 	// Kind is DoubtError or DoubtLimit.
 	kind string
@@ -87,8 +87,8 @@ func doubtfulSuccess(status int, body []byte) (doubt, bool) {
 
 func statusNumber(status int) string { return strings.Fields(statusText(status))[0] }
 
-// onlyErrors reports whether an object has errors and nothing that a call has done. A bulk operation
-// says what it did beside the errors of single items.
+// onlyErrors reports whether an object has errors and nothing that a call has done. A bulk operation reports its
+// results beside the errors of single items.
 func onlyErrors(fields map[string]json.RawMessage) bool {
 	for name := range fields {
 		switch name {
@@ -100,8 +100,8 @@ func onlyErrors(fields map[string]json.RawMessage) bool {
 	return true
 }
 
-// onlyNull reports whether a JSON value is null, or an object that has only null: GraphQL's data of
-// calls of which none was made.
+// onlyNull reports whether a JSON value is null, or an object that has only null: GraphQL's data if it made none of
+// the calls.
 func onlyNull(v json.RawMessage) bool {
 	if string(v) == "null" {
 		return true

@@ -25,7 +25,7 @@ const (
 	// retryPermit bounds the wait for another worker's probe and for capacity: no worker is
 	// notified of the release of a permit.
 	retryPermit = time.Second
-	// retryRate bounds the wait for a declared limit: another worker may give back what it took.
+	// retryRate bounds the wait for a declared limit: another worker may give back calls that it did not use.
 	retryRate = 2 * time.Second
 	// retryTry bounds the wait for the end of a try of a destination that is unreachable.
 	retryTry = 100 * time.Millisecond
@@ -42,10 +42,9 @@ const (
 	untilReset = time.Minute
 )
 
-// gate lets a Server fetch as its destination's breaker allows: CLOSED always, OPEN never.
-// In HALF_OPEN, in slow start, below the low-budget threshold and under a configured rate or
-// concurrency it
-// acquires the permit before the fetch, so that the backlog is not touched.
+// gate lets a Server fetch as its destination's breaker allows: CLOSED always, OPEN never. In HALF_OPEN, in slow
+// start, below the low-budget threshold and under a configured rate or concurrency, it acquires the permit before the
+// fetch, so that the backlog is not touched.
 type gate struct {
 	b     *breaker.Breaker
 	reach *reach
@@ -402,9 +401,9 @@ func (g *gate) takeKept() (breaker.Permit, bool) {
 	return g.kept, true
 }
 
-// keySlots are the keys of which this worker holds jobs that wait for a slot: a call that ends passes its
-// slot on to the next one, without a word to other workers. Their jobs are the same ones; but other callers may wait, so
-// every keepSlot a slot goes to whichever instance has waited longest.
+// keySlots are the keys whose jobs wait for a slot in this worker: a call that ends passes its slot on to the next
+// one, without notifying other workers. Their jobs are the same ones; but other callers may wait, so every keepSlot a
+// slot goes to whichever instance has waited longest.
 type keySlots struct {
 	mu    sync.Mutex
 	since map[string]time.Time // when a slot was last offered to others
@@ -447,8 +446,8 @@ func (s *keySlots) next(key string) bool {
 	return waits
 }
 
-// keyPrices are what the last job of each key took, where that is not its cost alone: most likely the next one takes as
-// much.
+// keyPrices holds the price of each key's last job, if that also drew on named limits: the next job most likely has
+// the same price.
 type keyPrices struct {
 	mu sync.Mutex
 	of map[string]price

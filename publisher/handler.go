@@ -14,23 +14,20 @@ import (
 
 // Handler makes the call for one job.
 //
-// The context ends at the destination's timeout, with the cause ErrShutdown at the end of
-// ShutdownTimeout, or with ErrCancelled. The worker waits for a handler that ignores it: a
-// process never runs a job twice at once. A handler that has not returned StuckAfter after
-// that is reported: see Observer.OnStuck. A handler that panics or ends its goroutine
-// (runtime.Goexit, as t.FailNow does) has failed.
+// The context ends at the destination's timeout, with the cause ErrShutdown at the end of ShutdownTimeout, or with
+// ErrCancelled. The worker waits for a handler that ignores the end of the context: a process never runs a job twice
+// at once. A handler that has not returned StuckAfter later is reported: see Observer.OnStuck. A handler that panics
+// or ends its goroutine (runtime.Goexit, as t.FailNow does) has failed.
 //
-// job is a copy. A handler may set job.Response, which is stored with the job, job.Output,
-// which the job's children get, job.Budget, the API's remaining calls, and job.Cost, what the call
-// has really cost; other changes to job have no effect.
+// job is a copy. A handler may set job.Response, which is stored with the job, job.Output, which the job's children
+// get, job.Budget, the API's remaining calls, and job.Cost, the real cost of the call; other changes to job have no
+// effect.
 //
-// Besides the outcomes of package jobs a handler may return the errors of package
-// breaker as they are. For a *breaker.OpenError, and any error that wraps
-// breakerhttp.ErrNotSent, no call was made: the job is rescheduled, until the breaker
-// may let calls through if that is known. A *breaker.RateLimitedError is that of
-// jobs.RateLimited. A breaker.Breaker of the job's own destination and namespace, asked with the context
-// that the handler got, needs no second permit: the call has one, and what the handler
-// returns is its report.
+// Besides the outcomes of package jobs a handler may return the errors of package breaker as they are. For a
+// *breaker.OpenError, and any error that wraps breakerhttp.ErrNotSent, no call was made: the job is rescheduled,
+// until the breaker may let calls through if that is known. A *breaker.RateLimitedError means the same as
+// jobs.RateLimited. A breaker.Breaker of the job's own destination and namespace, asked with the context that the
+// handler got, needs no second permit: the call has one, and what the handler returns is its report.
 //
 // A job can be run more than once: after a crash, or when its lease in Redis
 // was lost. Send job.ID as the idempotency key of the call.
@@ -94,7 +91,7 @@ type settings struct {
 	breaker     breaker.Options
 	retention   time.Duration // 0: the publisher's
 	kept        int           // bytes of a response's body
-	// retry is of jobs that have none; nil: none.
+	// retry is the policy of jobs without one; nil: none.
 	retry *jobs.RetryPolicy
 	// refusedAlone is how often a job may be refused alone; 0: without a limit.
 	refusedAlone int
@@ -141,12 +138,12 @@ func Setting(name, value string) HandleOption {
 	}
 }
 
-// Retention is how long completed jobs of this destination are kept, in place of
-// Options.Retention; 0 is that. Negative: they are deleted at once.
+// Retention is how long completed jobs of this destination are kept. 0: as Options.Retention says. Negative: they are
+// deleted at once.
 func Retention(d time.Duration) HandleOption { return func(s *settings) { s.retention = d } }
 
-// ResponseBodyBytes is how much of Response.Body is stored with a job, up to 1 MiB. Default that of
-// HTTPOptions for an HTTP, otherwise 4096.
+// ResponseBodyBytes is how much of Response.Body is stored with a job, up to 1 MiB. Default:
+// HTTPOptions.ResponseBodyBytes for an HTTP, otherwise 4096.
 func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept = n } }
 
 // MaxRefusedAlone is how many times in a row the API may refuse a job by itself, while it accepts
@@ -154,7 +151,7 @@ func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept =
 // alone. Default 10; 0: it never fails; not negative.
 func MaxRefusedAlone(n int) HandleOption { return func(s *settings) { s.refusedAlone = n } }
 
-// Retry is the policy of jobs that have none; see jobs.Retry. The zero policy: they are called once.
+// Retry sets the policy of jobs that have none; see jobs.Retry. With the zero policy they are called once.
 func Retry(p jobs.RetryPolicy) HandleOption {
 	return func(s *settings) {
 		if s.retry = nil; p.MaxRetries > 0 {
@@ -163,19 +160,19 @@ func Retry(p jobs.RetryPolicy) HandleOption {
 	}
 }
 
-// KeyBy sets the key under which the circuit breaker and its limits hold a job, in place of the job's key:
-// KeyRate and KeyConcurrency, the breaker of the key, and blame. What a key cannot have is replaced; see
-// docs/limits.md. With "" only the destination's limits hold the job. After an error, which is logged, it is
-// the job's own key. The token stays that of the job's key. f is called for each fetched job, from several
-// goroutines at once, and must not change the job. It should be the same on all workers.
+// KeyBy sets the key under which the circuit breaker and its limits hold a job, in place of the job's key: KeyRate
+// and KeyConcurrency, the breaker of the key, and blame. Characters that a key cannot have are replaced; see
+// docs/limits.md. If f returns "", only the destination's limits hold the job; if it returns an error, which is
+// logged, the job's own key does. The job's own key still chooses the token. f is called for each fetched job, from
+// several goroutines at once, and must not change the job. It should be the same on all workers.
 func KeyBy(f func(job *jobs.Job) (string, error)) HandleOption {
 	return func(s *settings) { s.keyBy = f }
 }
 
-// Turns sets how keys of one priority share calls where these are scarce: a limit refuses some, or the API is
-// slow. By default, or if fair is true, they take turns by cost, a key of weight 3 three for one of another.
-// Weights are above 0; those that are not given are 1. Otherwise jobs are first in, first out. It
-// should be the same on all workers.
+// Turns sets how keys of one priority share calls where these are scarce: a limit refuses some, or the API is slow.
+// By default, or if fair is true, they take turns by cost: a key of weight 3 gets three times the calls of a key of
+// weight 1. Weights are above 0; the default is 1. If fair is false, jobs are first in, first out. The setting should
+// be the same on all workers.
 func Turns(fair bool, weights map[string]float64) HandleOption {
 	return func(s *settings) { s.unfair, s.weights = !fair, maps.Clone(weights) }
 }

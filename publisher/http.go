@@ -28,26 +28,25 @@ import (
 
 // HTTPOptions describe an HTTP destination.
 type HTTPOptions struct {
-	// URL that calls go to; a job's path and query are appended. Required,
-	// absolute, http or https. It may hold {key}, the place of the job's key, in the host
-	// but for its end, in the path and in the query; KeyPattern is required then.
+	// URL that calls go to; a job's path and query are appended. Required, absolute, http or https. It may hold
+	// {key}, which the job's key replaces: in the host (except at its end), in the path and in the query. KeyPattern
+	// is required then.
 	URL string
 	// KeyPattern is a regular expression that keys must match as a whole; empty: any. A job
 	// with another key fails without a call, and so does one without a key if URL holds {key}.
 	KeyPattern string
-	// Method of the calls of jobs that choose none. Default POST.
+	// Method of calls for jobs that choose none. Default POST.
 	Method string
-	// AuthToken, unless empty, is sent as "Authorization: Bearer …". With Tokens it is
-	// for jobs without a key. It is removed from everything that is kept of an answer or
-	// an error, and so are the tokens of Tokens, SignSecret, the values of Header and of the
-	// parameters of URL from 6 bytes on, and long segments of its path: as they are, escaped
-	// and in base64.
+	// AuthToken, unless empty, is sent as "Authorization: Bearer …". With Tokens it is for jobs without a key. It is
+	// removed from stored responses and errors. So are the tokens of Tokens, SignSecret, the values of Header and of
+	// URL's parameters from 6 bytes on, and long segments of URL's path. Each is found as it is, escaped, and in
+	// base64.
 	AuthToken string
 	// AuthTokenFile, unless empty, is a file with the token, in place of AuthToken. It is read
 	// again when it changes.
 	AuthTokenFile string
-	// OnToken, if set, gets what is secret of each token of AuthTokenFile before the token is used,
-	// to keep it out of logs.
+	// OnToken, if set, gets the secret parts of each token of AuthTokenFile before the token is used, to keep them
+	// out of logs.
 	OnToken func(secrets ...string)
 	// AuthHeader is the header that tokens are sent in. Default Authorization.
 	AuthHeader string
@@ -57,9 +56,9 @@ type HTTPOptions struct {
 	// AuthQuery, unless empty, is the parameter of the query that tokens are sent in, in place
 	// of a header.
 	AuthQuery string
-	// CredentialsKey, unless empty, is a secret of the fleet. The breaker keeps 16 bits of an HMAC
-	// of refused credentials under it, in place of a plain hash: a worker that starts with others
-	// ends the wait of their jobs. Without it there are none for AuthScheme Basic.
+	// CredentialsKey, unless empty, is a secret that all workers share. The breaker keeps 16 bits of an HMAC of
+	// refused credentials under this key, in place of a plain hash, so that a worker that starts with other
+	// credentials can end the wait of their jobs. Without it the breaker keeps no bits for AuthScheme Basic.
 	CredentialsKey string
 	// SignSecret, unless empty, signs the body of each call with HMAC-SHA256.
 	SignSecret string
@@ -73,15 +72,14 @@ type HTTPOptions struct {
 	// Header is sent with every call; a job that sets one of them fails without a call.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
-	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 5xx with a
-	// valid Retry-After means it too, if hint.RetryAfter is among Hints and the status is not permanent. A 403 among
-	// them does so only if its headers report a limit (see hint.LimitReached) or its body names a rate limit that is
-	// reached; otherwise it fails the job at once, because a missing permission is a 403 too. With such a body a 403
-	// means it also where 403 is not among them, unless it is permanent.
+	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 5xx with a valid Retry-After is
+	// rate limited too, if hint.RetryAfter is among Hints and the status is not permanent. A 403 in this list counts
+	// only if its headers report a limit (see hint.LimitReached) or its body names a rate limit that is reached;
+	// otherwise it fails the job at once, because a missing permission is a 403 too. A 403 whose body names a rate
+	// limit counts even if 403 is not in this list, unless it is permanent.
 	RateLimitedStatus []int
-	// Hints are the headers about the API's limit that are read, in their order of
-	// precedence: until when it refuses calls, how many are left, and the scope of the limit.
-	// nil: hint.Default; empty but not nil: none.
+	// Hints are the dialects in which response headers are read, in order of precedence. They announce until when the
+	// API refuses calls, how many are left, and the scope of the limit. nil: hint.Default; empty but not nil: none.
 	Hints []hint.Dialect
 	// PermanentStatus fail a job at once. Default 400, 401, 404, 409, 410, 413,
 	// 415, 422. A 401 fails a job only if the call had no credentials of the destination or of
@@ -96,9 +94,8 @@ type HTTPOptions struct {
 	// Rules, if set, come before the statuses above. A rate-limited answer is then reported
 	// with its body, after at most a second.
 	Rules Rules
-	// Costs, if set, is what a response says that the call has really cost of named limits, by their units, or by
-	// ":" and the name of one.
-	// It is called as Rules are, but not of a call that was rate limited.
+	// Costs, if set, reads from a response the real cost of the call, by the unit of a named limit or by ":" and its
+	// name. It is called as Rules are, except for calls that were rate limited.
 	Costs func(a Answered) map[string]int
 	// PerAttemptKey appends ":N", the number of retries made, to the
 	// Idempotency-Key. Default: the key is the job's id in every call.
@@ -303,7 +300,7 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// send makes a job's call with a token, empty for none, after one with the refused tokens.
+// send makes a job's call with a token, "" for none. refused are the tokens of earlier calls.
 func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ...string) error {
 	job.Budget, job.Response = nil, nil
 	if err := ctx.Err(); err != nil { // the token took the time
@@ -322,7 +319,7 @@ func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ..
 	r := h.secrets.With(h.secretsOf(token, refused...)...)
 	resp, err := h.client.Do(req)
 	if err != nil && conn.stale(ctx, err) && signalsOf(ctx).again(job) == nil {
-		// Once more, on a new connection: the API drops what it has acted on by its Idempotency-Key.
+		// Once more, on a new connection: the API recognises a call that it has acted on by its Idempotency-Key.
 		h.client.CloseIdleConnections()
 		if req, err = h.request(conn.watch(ctx), job, token); err != nil {
 			return jobs.Discard(&notCalledError{err})

@@ -19,9 +19,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// answer keeps a response with its job, and returns its outcome: the API's own (Tidegate-Outcome),
-// else that of the rules, else that of its status. token is that of the call. cut ends
-// the read of the body.
+// answer keeps a response with its job, and returns its outcome: as the API itself decides (Tidegate-Outcome), else
+// the rules, else the status. token is the call's. cut ends the read of the body.
 func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
 	received := time.Now()
 	decision, decided := h.announced(resp.Header, received)
@@ -175,8 +174,9 @@ func (h *HTTP) hints(header http.Header, limited bool, received time.Time) heade
 	return out
 }
 
-// add adds budgets, in place of those of the same name. A call's report is of one breaker: of the destination's and the
-// key's budgets those count of which one is the tightest. With no call left it says how long a refusal lasts.
+// add adds budgets and replaces budgets of the same name. A call reports to one breaker: if both the destination and
+// the key have announced budgets, the set with the tighter one counts. A budget with no call left also says how long
+// a refusal lasts.
 func (h *headerHints) add(budgets []jobs.Budget, limited bool) {
 	budgets = slices.Clone(budgets)
 	if b := h.budget; b != nil {

@@ -43,7 +43,7 @@ func (o *HTTPOptions) basic() bool {
 	return o.AuthQuery == "" && strings.EqualFold(o.AuthScheme, "Basic")
 }
 
-// secretsOf returns what is secret of tokens.
+// secretsOf returns the secret parts of tokens.
 func (h *HTTP) secretsOf(token string, more ...string) []string {
 	out := append([]string{token}, more...)
 	for _, token := range out {
@@ -103,8 +103,8 @@ func (h *HTTP) setHere(request *jobs.Request) string {
 	return ""
 }
 
-// withoutOwn returns the headers of a job of the gateway without those that this destination sets: clients
-// send headers of their own accord, such as a credential that is not the API's.
+// withoutOwn returns the headers of a gateway job without the headers that this destination sets: clients send some
+// by themselves, such as a credential that is not the API's.
 func (h *HTTP) withoutOwn(r jobs.Request) map[string]string {
 	r.Headers = maps.Clone(r.Headers)
 	for name := h.setHere(&r); name != ""; name = h.setHere(&r) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// maxPassedHeaders bounds the headers that are kept of a response for the caller of the gateway, in bytes.
+// maxPassedHeaders bounds the headers of a response that are kept for the caller of the gateway, in bytes.
 const maxPassedHeaders = 8 << 10
 
 // passedPattern matches the headers, in lower case, that the gateway passes to its caller.

@@ -22,8 +22,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// CheckRequest reports what an HTTP destination could not send of a job: its path, query, headers and
-// body, and its expressions. It is for jobs.WithCheck; without it such a job fails at its first run.
+// CheckRequest reports the parts of a job that an HTTP destination could not send: its path, query, headers, body and
+// expressions. Pass it to jobs.WithCheck; otherwise an invalid job fails at its first run.
 func CheckRequest(s *jobs.Spec) []jobs.FieldError { return httpjob.Check(s) }
 
 // request builds the request of a job.
@@ -201,8 +201,8 @@ func target(base *url.URL, job *jobs.Job) string {
 	return u.String()
 }
 
-// encodePath encodes the characters that are not valid in a URL, and no others. net/url would
-// also decode the rest of such a path, and turn %2F into a slash.
+// encodePath encodes the characters that are not valid in a URL, and no others. net/url would also decode the rest of
+// the path, and turn %2F into a slash.
 func encodePath(p string) string {
 	var b strings.Builder
 	for _, c := range []byte(p) {

@@ -24,8 +24,8 @@ const MaxRulesBody = 256 << 10
 
 // Rules decide the outcome of a call by its answer.
 type Rules interface {
-	// Decide returns the decision on an answer; ok is false if no rule matches, then only its
-	// Budgets count. Many goroutines call it at once, and their jobs wait for it.
+	// Decide returns the decision on an answer. If no rule matches, ok is false, and only the decision's Budgets
+	// count. Many goroutines call it at once, and their jobs wait for it.
 	Decide(a Answered) (d Decision, ok bool)
 }
 
@@ -35,31 +35,31 @@ type Answered struct {
 	Job    *jobs.Job
 	Status int
 	Header http.Header
-	// Body is its beginning, at most MaxRulesBody; nil if it could not be read. A 2xx whose
-	// body broke off or is longer fails the job for its policy if no rule matches.
+	// Body is the beginning of the answer's body, at most MaxRulesBody; nil if it could not be read. If the body of a
+	// 2xx broke off or is longer and no rule matches, the call failed, and the job's policy may retry it.
 	Body []byte
-	// Received is when its header arrived.
+	// Received is when the header arrived.
 	Received time.Time
 }
 
 // Decision is the outcome of a call that Rules, or the API itself, decided.
 type Decision struct {
 	Then Then
-	// Wait of ThenLimited and ThenReschedule; 0: the headers say it, else it is unknown.
+	// Wait for ThenLimited and ThenReschedule; 0: from the headers, or else unknown.
 	Wait time.Duration
-	// Extend of ThenReschedule is how much later the job expires.
+	// Extend, for ThenReschedule, is how much later the job expires.
 	Extend time.Duration
-	// Scope of ThenLimited and ThenUnauthorized; ScopeUnknown: headers and credentials say it.
+	// Scope for ThenLimited and ThenUnauthorized; ScopeUnknown: from headers and credentials.
 	Scope jobs.Scope
 	// By names the rule and its reason, such as "rule 2: secondary limit". It is shown with
 	// the job.
 	By string
-	// Cost is what the call has really cost, which corrects what it took of declared limits; nil if
-	// the answer does not say it. A call that was refused costs what it took.
+	// Cost is the real cost of the call, to which its charge on declared limits is corrected; nil if the answer does
+	// not say it. A refused call keeps its charge.
 	Cost *float64
-	// Output of the job with ThenOK, as JSON; nil for none. See jobs.Job.Output.
+	// Output of the job, for ThenOK, as JSON; nil for none. See jobs.Job.Output.
 	Output json.RawMessage
-	// Budgets are those that the response announces in fields of the API's own, each with Name and Reset.
+	// Budgets are announced by the response in fields of the API's own, each with Name and Reset.
 	Budgets []jobs.Budget
 }
 

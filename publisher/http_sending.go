@@ -23,7 +23,7 @@ type signals struct {
 	// again: the call was refused, and a second one is about to be made with the same permit; an
 	// error refuses it. The job is the handler's copy.
 	again func(*jobs.Job) error
-	// doubt: the status of the response may not say what it means.
+	// doubt: the status of the response may mislead.
 	doubt func(d doubt, status int)
 	// refused: the breaker of the job's key, or of the destination, waits for new credentials.
 	refused func() bool

@@ -97,8 +97,8 @@ func (h *HTTP) credentialsID(credentials string) string {
 	return hex.EncodeToString(sum[:2])
 }
 
-// credentialsOf identifies the credentials of calls under a key that has its own, or with key
-// "" those of the destination; "" if there are none.
+// credentialsOf identifies the credentials of calls under a key that has its own, or, for key "", the destination's
+// credentials; "" if there are none.
 func (h *HTTP) credentialsOf(key string) string {
 	switch {
 	case h.o.TokenSource != nil:
@@ -117,7 +117,7 @@ func (h *HTTP) credentialsOf(key string) string {
 	return h.credentialsID(token)
 }
 
-// authToken is the token of calls that have none of a key.
+// authToken is the token of calls whose key has none.
 func (h *HTTP) authToken() string {
 	if h.tokenFile != nil {
 		return h.tokenFile.Current()
@@ -163,8 +163,7 @@ func (h *HTTP) watchToken() error {
 	return nil
 }
 
-// credentials reports whether a job's call has credentials, and whose they are: the key's, or
-// those of all jobs.
+// credentials reports whether a job's call has credentials, and whether they belong to its key or to all jobs.
 func (h *HTTP) credentials(job *jobs.Job, token string) (scope jobs.Scope, has bool) {
 	switch {
 	case token != "" && job.Key != "" && (h.o.Tokens != nil || h.o.TokenSource != nil && h.o.TokenSource.PerKey()):
@@ -236,8 +235,7 @@ func (h *HTTP) withoutToken(ctx context.Context, job *jobs.Job, err error) error
 	return jobs.Discard(&notCalledError{err})
 }
 
-// changedKeys returns the keys whose credentials have changed since the last call, "" for those
-// of the destination.
+// changedKeys returns the keys whose credentials have changed since the last call, "" for the destination's.
 func (h *HTTP) changedKeys() []string {
 	if h.tokenFile != nil {
 		h.tokenFile.Current() // checks the file

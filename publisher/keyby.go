@@ -34,9 +34,9 @@ func (d *decider) limitKeys() func(msg, own string) string {
 // maxKey is the longest key, in bytes.
 const maxKey = 128
 
-// toKey makes a key of a text, such as v1:chat of the path /v1/chat: slashes become colons, and other
-// characters that a key cannot have become hyphens. Leading characters that no key begins with are left out. Where that changes
-// more than slashes, or the text is too long, a hash of the text follows, so that two texts have two keys.
+// toKey makes a key from a text, such as v1:chat from the path /v1/chat: slashes become colons, and other characters
+// that a key cannot have become hyphens. Leading characters that no key begins with are left out. If more than
+// slashes has changed, or the text is too long, a hash of the text follows, so that two texts have two keys.
 func toKey(text string) string {
 	key := strings.Trim(strings.ReplaceAll(text, "/", ":"), ":")
 	if key == "" || jobs.ValidName(key) {

@@ -44,7 +44,7 @@ var kinds = [numKinds]struct {
 	// outcome is the Outcome constant; "" if no call was made.
 	outcome string
 	called  bool         // a call was made, as far as the kind says it
-	unknown bool         // the call shows nothing of the API
+	unknown bool         // the call says nothing about the API
 	trigger jobs.Trigger // of a failure that a policy may retry
 	accepts accepts
 	// report is what the breaker learns; nil: nothing, the permit is released.

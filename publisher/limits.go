@@ -14,18 +14,18 @@ import (
 
 // NamedLimit is a limit that destinations share by its name, and how the jobs of one draw on it.
 //
-// Of a limit without a Unit, or with calls, a job takes its cost. Of another one it takes its Costs of that unit, else
-// its Estimate, else 1; what a handler sets in Job.Costs corrects that after the call.
+// If the limit's Unit is empty or calls, a job takes its cost. For another unit it takes Job.Costs of that unit, or
+// else Estimate, or else 1. What a handler sets in Job.Costs corrects the charge after the call.
 type NamedLimit struct {
 	breaker.NamedLimit
-	// Key gives each of its values a budget of its own; nil: there is one.
+	// Key returns the value under which a job draws: each value has its own budget. nil: one budget for all jobs.
 	Key func(job *jobs.Job) (string, error)
-	// Estimate is what a job takes that has no Costs of the unit; nil: 1.
+	// Estimate is the charge of a job without Costs for the unit; nil: 1.
 	Estimate func(job *jobs.Job) (float64, error)
 }
 
-// Limits are the named limits that the destination draws on, up to 8; what is said of one should be the same on all
-// workers. The functions must not change the job, and are called from several goroutines at once.
+// Limits sets the named limits that the destination draws on, up to 8. The settings of a limit should be the same on
+// all workers. Key and Estimate must not change the job, and are called from several goroutines at once.
 func Limits(limits ...NamedLimit) HandleOption {
 	return func(s *settings) { s.limits = limits }
 }
@@ -60,8 +60,8 @@ func (d *decider) draws(job *jobs.Job) []breaker.Draw {
 	return out
 }
 
-// Draw is what a job takes of the limit. The errors say that Estimate or Key give nothing for it: it takes 1, and of
-// the budget without a key.
+// Draw returns what a job takes from the limit. If Estimate fails, the job takes 1; if Key fails, it draws on the
+// budget without a key. unestimated and unkeyed are these errors.
 func (l NamedLimit) Draw(job *jobs.Job) (draw breaker.Draw, unestimated, unkeyed error) {
 	if job == nil {
 		return breaker.Draw{Limit: l.Name, Cost: 1}, errors.New("publisher: draw: the job is nil"), nil
@@ -83,7 +83,7 @@ func (l NamedLimit) Draw(job *jobs.Job) (draw breaker.Draw, unestimated, unkeyed
 	return draw, unestimated, unkeyed
 }
 
-// really is what a call has really cost of named limits: what the handler has set in its copy of the job.
+// really is the real cost of a call on named limits, as the handler has set it in its copy of the job.
 func (d *decider) really(own *jobs.Job) (out []breaker.Draw) {
 	for _, l := range d.s.limits {
 		n := own.Cost
@@ -123,7 +123,7 @@ func guarded[T any](f func(*jobs.Job) (T, error), job *jobs.Job) (v T, err error
 	return f(job)
 }
 
-// price is what a call takes of all limits.
+// price is what a call takes from all limits.
 type price struct {
 	cost  int
 	draws []breaker.Draw // as the limits of the destination are ordered; nil: their units are calls
@@ -133,7 +133,7 @@ func (p price) equal(other price) bool {
 	return max(1, p.cost) == max(1, other.cost) && slices.Equal(p.draws, other.draws)
 }
 
-// unknown is the price of a job that is not known yet: the least that one takes.
+// unknown is the price of a job that is not known yet: the lowest that any job has.
 func (s settings) unknown() price {
 	p := price{cost: 1}
 	for _, l := range s.limits {
@@ -149,7 +149,7 @@ func (s settings) unknown() price {
 	return p
 }
 
-// priceOf is that of a job by its encoded message.
+// priceOf returns the price of a job from its encoded message.
 func (d *decider) priceOf(message string, cost int) price {
 	p := price{cost: cost}
 	if !d.s.vary() {

@@ -10,9 +10,10 @@ import (
 	"github.com/tidegate/tidegate/internal/engine"
 )
 
-// line is the jobs of a worker that wait for slots of the fleet: they are fetched while the calls before them run, which
-// pass their slots on. Otherwise each slot would be empty until Redis has freed it, granted it again, and given out a
-// job. Where Redis is near, the worker fetches a job once it has a permit: others have the rest.
+// line holds the jobs of a worker that wait for slots of the fleet. They are fetched while earlier calls run, which
+// then pass their slots on. Otherwise each slot would be empty until Redis has freed it, granted it again, and handed
+// out a job. If Redis is near, the worker fetches a job only once it has a permit, and leaves the others to other
+// workers.
 type line struct {
 	serves bool         // nothing but slots of the destination is declared
 	waits  atomic.Int64 // jobs in line, and places for them
@@ -26,9 +27,9 @@ type line struct {
 }
 
 const (
-	// farAway is how long Redis takes to grant a permit, from where on jobs wait in line.
+	// farAway is the time that Redis takes to grant a permit from which jobs wait in line.
 	farAway = 20 * time.Millisecond
-	// passable is how long calls may take that pass their slots on.
+	// passable is the longest duration of calls that pass their slots on.
 	passable = 4 * time.Second
 	// inLineFor bounds the wait; then the job goes back to its queue.
 	inLineFor = 5 * time.Second
@@ -54,8 +55,8 @@ func (l *line) end(took time.Duration) {
 	}
 }
 
-// room returns how many jobs may get in line: for each call that has a slot as many as begin while Redis is asked three
-// times. inLine reports whether jobs are fetched for it: the worker has slots.
+// room returns how many jobs may join the line: for each call that has a slot, as many as begin while Redis is asked
+// three times. inLine reports whether jobs are fetched for the line: the worker has slots.
 func (l *line) room(asking time.Duration) (places int, inLine bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,13 +96,13 @@ func (l *line) move() {
 	}
 }
 
-// place is a job's in line. Either wait or leave is called, once.
+// place is the place of a job in line. Either wait or leave is called, once.
 type place struct {
 	*breaker.Place
 	line *line
 }
 
-// wait waits for a slot, of a job that expires at an instant, if ever: it is not kept from that.
+// wait waits for a slot, at most until the job expires.
 func (p *place) wait(ctx context.Context, expires time.Time) (breaker.Permit, error) {
 	defer p.line.move()
 	most := inLineFor
@@ -119,8 +120,8 @@ func (p *place) leave(ctx context.Context) {
 	p.Leave(ctx)
 }
 
-// outlasts reports whether a slot that is passed on has a lease for a call of the longest time: another call has had up
-// to 5 s or a quarter of it.
+// outlasts reports whether the lease of a slot that is passed on is long enough for the longest call: the call before
+// may have used up to 5 s, or a quarter of the lease.
 func (s settings) outlasts() bool {
 	lease := s.breaker.ProbeTimeout
 	return lease-s.timeout >= min(5*time.Second, lease/4)

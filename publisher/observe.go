@@ -31,7 +31,7 @@ type Observer struct {
 	// OnStuck is called for each handler that has not returned StuckAfter after its context
 	// ended, and again after twice that time, four times and so on, at least once an hour.
 	OnStuck func(Stuck)
-	// OnDoubtful is called for each response whose status may not say what it means, and that no
+	// OnDoubtful is called for each response whose status may mislead, such as a 2xx with an error in its body, if no
 	// rule decided. kind is DoubtError or DoubtLimit.
 	OnDoubtful func(destination, kind string)
 	// OnReleased is called with the number of jobs of a destination that this process has

@@ -10,8 +10,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// undecidedFor is how long a failed job waits for the next call of its destination, besides as long
-// as its own call took and two calls of the destination's rate are apart.
+// undecidedFor is how long a failed job waits for the next call of its destination, in addition to the duration of
+// its own call and the distance of two calls at the destination's rate.
 const undecidedFor = 2 * time.Second
 
 // longestApart bounds that distance: a job of a destination with few calls a day fails, and is
@@ -116,7 +116,7 @@ func (d *decider) await(s *undecided, o store.Outcome, event *JobEvent) store.Ou
 			c.calls = v.Streak // fewer if it has accepted one after some of them
 			inStreak = true
 		}
-		// A limiter that answers 503 accepts a call between those that it refuses.
+		// A limiter that answers 503 accepts a call between refusals.
 		if !inStreak && o.Kind == store.KindRetry {
 			return o
 		}

@@ -167,7 +167,7 @@ func (d *decider) afterRefused(e *ending, o *store.Outcome) {
 	switch {
 	case r.whose != ofTheJob && e.open():
 		d.countDeferred(e.status.Name, e.status.Incident, e.event)
-		// Another job may test the API before the end of what it asked for.
+		// Another job may test the API before the wait that it asked for is over.
 		until := later(e.now, e.status.OpenUntil)
 		if asked := e.now.Add(d.hinted(r.hint)); asked.After(until) {
 			until = asked

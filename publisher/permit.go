@@ -38,9 +38,9 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 // redisPatience is how long a job waits in its slot for Redis to permit its call; then it goes back to its queue.
 const redisPatience = 5 * time.Second
 
-// inTime reports whether a permit is still good: its lease has not ended while this process was
-// stopped, so that another worker may be probing, and, if its call was to begin later than it was granted,
-// that has just come and the breaker has not opened meanwhile.
+// inTime reports whether a permit is still good. Its lease must not have ended while this process was stopped, as
+// another worker may be probing since. If the permit was granted for a later start, the start must have just come,
+// and the breaker must not have opened meanwhile.
 func (d *decider) inTime(p breaker.Permit) bool {
 	now := time.Now()
 	if !p.Until().IsZero() && !now.Before(p.Until()) {
@@ -81,8 +81,8 @@ type starts struct {
 	planned, last time.Time // of the permit with the latest start: that, and when its call begins
 }
 
-// next returns when a call with that start begins: as planned, or now, but after half of the time at
-// least by which its start follows that of the call before.
+// next returns when a call with the planned start begins: as planned, or now if it is late, but never closer to the
+// previous call than half of their planned distance.
 func (s *starts) next(planned, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *starts) next(planned, now time.Time) time.Time {
 	return at
 }
 
-// again counts a call of a permit that was refused because of its token, as a second one is about
-// to be made. The error is that of breaker.Allow.
+// again counts a call of a permit that was refused because of its token, as a second one is about to be made. The
+// error comes from breaker.Allow.
 func (d *decider) again(p breaker.Permit, job *jobs.Job, started time.Time) error {
 	if err := p.Again(d.calls); err != nil {
 		return err //nolint:wrapcheck // it is an outcome

@@ -49,17 +49,16 @@ type Options struct {
 	// another suspect of the process. While workers die of something else, twice as many may die,
 	// unless it is 1. Default 3; negative: no limit.
 	MaxCrashes int
-	// Namespace is that of the jobs; see jobs.WithNamespace. Default: that of Client, or
-	// tidegate.
+	// Namespace of the jobs; see jobs.WithNamespace. Default: Client's namespace, or else tidegate.
 	Namespace string
 	// Client is the client that handlers get from the function Client. Default: a client on
 	// the Publisher's Redis with its Logger and Namespace.
 	Client *jobs.Client
-	// Config returns the version of the configuration that the process publishes by, and what is wrong with a
-	// newer one, without secrets; both are shown of the worker. It may be nil.
+	// Config returns the version of the configuration that the process uses, and what is wrong with a newer one,
+	// without secrets. Both are shown with the worker. It may be nil.
 	Config func() (version, problem string)
-	// Before is the Publisher that this one replaces in the process, whose Run was told to end: what it still has in
-	// flight counts in the concurrency of the same destination here. Nil: there is none.
+	// Before is the Publisher that this one replaces in the process, after the context of its Run has ended. Its
+	// calls in flight count towards the concurrency of the same destinations here. nil: none.
 	Before *Publisher
 	// Observers are notified of what the Publisher does, in this order.
 	Observers []Observer

@@ -197,8 +197,7 @@ func (s settings) compared() map[string]string {
 	return out
 }
 
-// compare logs differences between this worker's settings and those of others; false after
-// an error.
+// compare logs differences between the settings of this worker and of others; false after an error.
 func (p *Publisher) compare(ctx context.Context) bool {
 	live, err := p.ns.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {

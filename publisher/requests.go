@@ -25,9 +25,8 @@ func (p *Publisher) startListening(ctx context.Context, w *engine.Worker) (stop 
 	}
 }
 
-// listen passes on actions (cancel, pause) requested of jobs that run here, and that queues
-// have something for the worker, until ctx ends.
-// If a message is lost, the engine's next look or poll finds what it said.
+// listen passes on actions (cancel, pause) requested of jobs that run here, and that queues have something for the
+// worker, until ctx ends. If a message is lost, the engine's next poll finds the action or the job.
 func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 	actions, wake := p.ns.ActionsChannel(), p.ns.WakeChannel()
 	var reading sync.WaitGroup

@@ -48,7 +48,7 @@ func reserveText(percent map[jobs.Priority]int) string {
 	return strings.Join(words, ",")
 }
 
-// reserve sets the classes for a destination with so many names.
+// reserve sets the classes of the destination from the parts, in per cent, that are kept for each priority.
 func (g *gate) reserve(percent map[jobs.Priority]int) {
 	if len(percent) == 0 {
 		return

@@ -71,7 +71,7 @@ func (s *seen) add(key string, began time.Time, accepted, refused int32) {
 	t.add(at, accepted, refused)
 }
 
-// since returns the calls that began since an instant, of the destination or a key of it.
+// since returns the calls of the destination or of one of its keys that began since an instant.
 func (s *seen) since(key string, t time.Time) others {
 	s.mu.Lock()
 	defer s.mu.Unlock()

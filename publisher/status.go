@@ -56,10 +56,10 @@ func (p *Publisher) Destinations() []string {
 	return slices.Sorted(maps.Keys(p.destinations))
 }
 
-// Worker is the name of this process in records; see Options.
+// Worker returns the name of this process in records; see Options.
 func (p *Publisher) Worker() string { return p.o.Worker }
 
-// Namespace is that of the jobs; see Options.
+// Namespace returns the namespace of the jobs; see Options.
 func (p *Publisher) Namespace() string { return p.o.Namespace }
 
 // Started is closed when Run serves all destinations and has registered them in Redis, so that a new

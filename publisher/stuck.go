@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// StuckAfter is the time after the end of its context after which a handler counts as stuck.
+// StuckAfter is how long after the end of its context a handler counts as stuck.
 const StuckAfter = 10 * time.Second
 
 var stuckAfter = StuckAfter // tests shorten it

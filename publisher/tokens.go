@@ -14,10 +14,10 @@ import (
 // TokenSource obtains tokens over the network, shares them and renews them. Its methods are
 // called by many goroutines at once.
 //
-// Errors of Token and Renew are the outcome of the job, for which no call is made:
-// jobs.UnauthorizedError if only a person can help, or with RetryAfter if the token server is
-// away, which holds the jobs of the key, or of the destination; one that wraps breakerhttp.ErrNotSent if it
-// may help to ask again, which defers the job; any other one fails it.
+// If Token or Renew fails, no call is made, and the error decides the outcome of the job. A jobs.UnauthorizedError
+// holds the jobs of the key, or of the destination: with RetryAfter if the token server is away, without if only a
+// person can help. An error that wraps breakerhttp.ErrNotSent defers the job, since asking again may help. Any other
+// error fails it.
 type TokenSource interface {
 	// Token returns a token for a call under key, which is "" for a job without one. An error is a
 	// jobs.UnauthorizedError, for all calls of the key or the destination, or wraps
@@ -58,8 +58,8 @@ type TokensFileOptions struct {
 	// Logger gets a line when the file was read again, and one when it is no longer valid.
 	// Default: slog.Default().
 	Logger *slog.Logger
-	// CheckEvery is the least interval of checks whether the file has changed. Only Token
-	// checks. Default 1 s; negative: each call of Token checks.
+	// CheckEvery is the shortest interval between checks for a changed file. Only Token checks. Default 1 s;
+	// negative: each call of Token checks.
 	CheckEvery time.Duration
 }
 
@@ -80,8 +80,7 @@ type TokensFile struct {
 
 var _ Tokens = (*TokensFile)(nil)
 
-// OpenTokens reads the file. The error names keys whose tokens are not valid, and never a
-// token.
+// OpenTokens reads the file. The error names the keys whose tokens are not valid, but never a token.
 func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	log := o.Logger.With("file", path)

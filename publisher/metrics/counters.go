@@ -128,7 +128,7 @@ func (c *counters) start(destination string) {
 	}
 }
 
-// reasons, causes, statuses and attempts are all values of these labels.
+// reasons, causes, statuses and attempts list all values of the labels with these names.
 var (
 	reasons = []string{
 		publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable,

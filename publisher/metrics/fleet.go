@@ -147,7 +147,7 @@ func (f *fleet) worker() string {
 	return ""
 }
 
-// destinations are those of users.
+// destinations returns the names of the users' destinations.
 func (f *fleet) destinations() []string {
 	p := f.watched()
 	if p == nil {

@@ -30,7 +30,7 @@ type Options struct {
 	// Redis is where the jobs are. Without it the metrics of queues are left out, and
 	// incidents are counted only if a call of this process began them.
 	Redis redis.UniversalClient
-	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
+	// Namespace of the jobs; see jobs.WithNamespace. Default: tidegate.
 	Namespace string
 	// MaxAge of the counts from Redis in a scrape. Default 5 s; negative: they are read for
 	// each scrape.

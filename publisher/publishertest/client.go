@@ -148,7 +148,7 @@ func (c *Client) dial() (net.Conn, error) {
 	return near, nil
 }
 
-// forward passes on what it reads until one of both fails.
+// forward copies from a connection to a function until one of both fails.
 func forward(from net.Conn, to func([]byte) error) {
 	buf := make([]byte, 4096)
 	for {

@@ -26,7 +26,7 @@ type Life struct {
 // from one AvailableAt of the job to the next, retries have no jitter, and calls take no time
 // on it. A job that is not called before its ExpiresAt expires.
 //
-// Options and panics are those of Publish.
+// Options are as for Publish, and so are panics.
 func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, opts ...publisher.HandleOption) Life {
 	check("play", job)
 	if calls < 1 {

@@ -30,8 +30,8 @@ type Result struct {
 	// its context.
 	Took time.Duration
 
-	// Result and Reason are those of publisher.JobEvent: publisher.Completed and
-	// so on. Result is "" for a job that had expired.
+	// Result and Reason are as in publisher.JobEvent: publisher.Completed and so on. Result is "" for a job that had
+	// expired.
 	Result, Reason string
 	// Err is the error of the handler; a panic is an error too.
 	Err error

@@ -11,10 +11,9 @@
 //
 // A program that does not import this package does not link OpenTelemetry.
 //
-// Names and attributes are those of the semantic conventions for messaging and HTTP,
-// version 1.43, with messaging.system "tidegate". Other attributes have the prefix
-// "tidegate.". No span has a payload, a token, a header, a query string or a response of an
-// API; docs/tracing.md lists all attributes.
+// Names and attributes follow the semantic conventions for messaging and HTTP, version 1.43, with messaging.system
+// "tidegate". Other attributes have the prefix "tidegate.". No span has a payload, a token, a header, a query string
+// or a response of an API; docs/tracing.md lists all attributes.
 package tracing
 
 import (
