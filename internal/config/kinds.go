@@ -227,20 +227,10 @@ func (v variable) allowed() string {
 	return strings.Replace(v.kind.takes, "%s", bounds, 1)
 }
 
-const unknownWord = "is not known"
-
-// check compares a value with the variable's bounds, words and form. The problem is
+// check compares a value with the variable's bounds and form. The problem is
 // empty if it is in order.
 func (v variable) check(field reflect.Value) (problem, fix string) {
 	switch {
-	case len(v.oneOf) > 0:
-		word := strings.ToLower(v.printed(field))
-		if !slices.Contains(v.oneOf, word) {
-			return unknownWord, ""
-		}
-		if field.Kind() == reflect.String {
-			field.SetString(word)
-		}
 	case v.kind.check != nil:
 		return v.kind.check(v, field.String())
 	case v.typ == reflect.TypeFor[OffDuration]() && field.IsZero():

@@ -35,18 +35,16 @@ func (g group) variables() iter.Seq[variable] { return named(g.prefix, rowsOf(g.
 func (l *loader) read(defaults bool, groups ...group) {
 	for _, g := range groups {
 		for v := range g.variables() {
-			value, given := l.env.values[v.name]
-			if v.secret {
-				l.env.resolveFile(v.name, &l.found)
-				if given && value == "" && !l.env.set(v.name+fileSuffix) {
-					l.found.warn(v.name, "is set but empty; it counts as not set")
-				}
-			}
-			if len(v.oneOf) > 0 && value != "" {
-				l.env.values[v.name] = strings.TrimSpace(value)
-			}
+			l.readText(v)
 		}
-		l.parse(defaults, g)
+		options := env.Options{Environment: l.env.values, FuncMap: parsers(), Prefix: g.prefix}
+		if !defaults {
+			options.DefaultValueTagName = "noDefault"
+		}
+		// Its errors name neither the variable nor what to do: readText has reported them.
+		if err := env.ParseWithOptions(g.into, options); err != nil && len(l.found.errors) == 0 {
+			panic("config: table: " + err.Error())
+		}
 		for v := range g.variables() {
 			if hasValue := l.env.set(v.name) || defaults && v.def != ""; hasValue && l.found.ok(v.name) {
 				if problem, fix := v.check(g.value().FieldByIndex(v.index)); problem != "" {
@@ -57,50 +55,33 @@ func (l *loader) read(defaults bool, groups ...group) {
 	}
 }
 
-// parse has the env package read a group.
-func (l *loader) parse(defaults bool, g group) {
-	options := env.Options{Environment: l.env.values, FuncMap: parsers(), Prefix: g.prefix}
-	if !defaults {
-		options.DefaultValueTagName = "noDefault"
+// readText checks whether the text of a variable can be read.
+func (l *loader) readText(v variable) {
+	text, given := l.env.values[v.name]
+	if v.secret {
+		l.env.resolveFile(v.name, &l.found)
+		if given && text == "" && !l.env.set(v.name+fileSuffix) {
+			l.found.warn(v.name, "is set but empty; it counts as not set")
+		}
+		text = l.env.values[v.name]
 	}
-	err := env.ParseWithOptions(g.into, options)
-	var found env.AggregateError
-	if err != nil && !errors.As(err, &found) {
-		found.Errors = []error{err}
-	}
-	for _, err := range found.Errors {
-		l.report(err, slices.Collect(g.variables()))
-	}
-}
-
-// report turns an error of the env package into one of ours, which names the
-// variable and holds no secret. Names of fields are unique within a group.
-func (l *loader) report(err error, vars []variable) {
-	var (
-		parse env.ParseError
-		unset env.VarIsNotSetError
-		empty env.EmptyVarError
-	)
 	switch {
-	case errors.As(err, &unset):
-		if l.found.ok(unset.Key) {
-			l.found.fail(unset.Key, "set it", "is required but not set")
+	case text == "" && v.required && given:
+		l.found.fail(v.name, "give it a value", "is set but empty")
+	case text == "" && v.required && l.found.ok(v.name):
+		l.found.fail(v.name, "set it", "is required but not set")
+	case text == "" || !l.found.ok(v.name):
+	case len(v.oneOf) > 0:
+		word := strings.ToLower(strings.TrimSpace(text))
+		if !slices.Contains(v.oneOf, word) {
+			l.reject(v, "is not known", "")
 		}
-	case errors.As(err, &empty):
-		l.found.fail(empty.Key, "give it a value", "is set but empty")
-	case errors.As(err, &parse):
-		v := vars[slices.IndexFunc(vars, func(v variable) bool { return v.field == parse.Name })]
-		var u *unreadable
-		switch {
-		case errors.As(parse.Err, &u):
+		l.env.values[v.name] = word
+	case v.kind.read != nil:
+		_, err := v.kind.read(text)
+		if u, ok := errors.AsType[*unreadable](err); ok {
 			l.reject(v, u.problem, u.fix)
-		case len(v.oneOf) > 0:
-			l.reject(v, unknownWord, "")
-		default:
-			panic("config: no reader for field " + parse.Name)
 		}
-	default:
-		panic("config: table: " + err.Error())
 	}
 }
 
