@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,18 +27,16 @@ const probeMargin = 5 * time.Second
 // readDestinations reads and checks the blocks, and completes them with what cfg has for all.
 func (l *loader) readDestinations(blocks []int, cfg *Config, applied map[int]*presets.Preset) []Destination {
 	out := make([]Destination, len(blocks))
-	var destinations, breakers []group
 	for i, index := range blocks {
 		prefix := blockName(index, "")
-		out[i].Breaker = cfg.Breaker
-		destinations = append(destinations, group{&out[i], prefix})
-		breakers = append(breakers, group{&out[i].Breaker, prefix + "CIRCUIT_BREAKER_"})
-	}
-	l.read(true, destinations...)
-	l.read(false, breakers...)
-	for i, g := range destinations {
-		addPresetHeaders(&out[i], applied[blocks[i]])
-		l.checkDestination(&out[i], g.prefix, cfg)
+		for v := range named("CIRCUIT_BREAKER_", rowsOf(reflect.TypeFor[Breaker]())) {
+			if own := prefix + v.name; !l.env.set(own) && l.env.set(v.name) && l.found.ok(v.name) {
+				l.env.values[own], l.env.from[own] = l.env.values[v.name], sourceDefault
+			}
+		}
+		l.read(group{&out[i], prefix})
+		addPresetHeaders(&out[i], applied[index])
+		l.checkDestination(&out[i], prefix, cfg)
 	}
 	return out
 }
@@ -109,7 +108,7 @@ func (l *loader) checkBreaker(b Breaker, prefix, global string) {
 	if !l.found.ok(cooldown, most, global+"COOLDOWN_MS", global+"MAX_COOLDOWN_MS") || b.MaxCooldown >= b.Cooldown {
 		return
 	}
-	if l.env.set(most) {
+	if l.env.source(most) != sourceDefault {
 		l.found.fail(most, "raise it, or lower "+cooldown, "%d is less than the first cooldown, %d", b.MaxCooldown.count(), b.Cooldown.count())
 		return
 	}

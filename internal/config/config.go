@@ -61,7 +61,7 @@ func loadWith(environ []string, without *regexp.Regexp) (*Config, []Warning, err
 	}
 	applied := l.applyPresets(blocks)
 	cfg := &Config{}
-	l.read(true, group{into: cfg})
+	l.read(group{into: cfg})
 	l.checkBreaker(cfg.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.warnEmbedded(cfg.RedisURL)
 	l.checkAlerts(&cfg.Alerts)
@@ -97,7 +97,7 @@ func (l *loader) checkUnique(blocks []int, destinations []Destination) {
 func OpsAddr(environ []string) (string, error) {
 	l := &loader{env: newEnvironment(environ)}
 	var w Worker
-	l.read(true, group{into: &w})
+	l.read(group{into: &w})
 	w.completeOpsAddr()
 	if !l.found.ok("OPS_ADDR") {
 		_, err := l.found.result()

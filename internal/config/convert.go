@@ -21,7 +21,7 @@ func (c *Config) Convert() ([]byte, error) {
 	destinations, head := &yaml.Node{Kind: yaml.MappingNode}, []string{}
 	for i, d := range c.Destinations {
 		block := &yaml.Node{Kind: yaml.MappingNode}
-		for v := range named(blockName(c.blocks[i], ""), rows(reflect.TypeFor[Destination](), "", true)) {
+		for v := range named(blockName(c.blocks[i], ""), rowsOf(reflect.TypeFor[Destination]())) {
 			setting := strings.ToLower(strings.TrimPrefix(v.name, blockName(c.blocks[i], "")))
 			value := c.env.values[v.name]
 			switch source := c.env.source(v.name); {

@@ -28,7 +28,7 @@ const maxSecretFile = 64 << 10
 // that is set but empty has an entry with an empty value.
 type environment struct {
 	values map[string]string
-	from   map[string]string // sourceFile or sourcePreset of what has its value from there
+	from   map[string]string // source of what is not set by itself
 	yaml   *destinationsFile // nil: there is none
 }
 

@@ -75,6 +75,9 @@ func TestGeneratedValues(t *testing.T) {
 		}
 		var list strings.Builder
 		for v := range named("", rowsOf(reflect.TypeFor[Destination]())) {
+			if strings.HasPrefix(v.name, "CIRCUIT_BREAKER_") {
+				continue // the chart has a map of them
+			}
 			lead := "#     "
 			if v.required && list.Len() == 0 {
 				lead = "#   - "

@@ -29,27 +29,21 @@ func (g group) value() reflect.Value { return reflect.ValueOf(g.into).Elem() }
 // variables are those of the struct, with their full names.
 func (g group) variables() iter.Seq[variable] { return named(g.prefix, rowsOf(g.value().Type())) }
 
-// read fills the variables of structs, and checks each value by itself. Without defaults,
-// fields that are not set keep what they hold. It warns of secrets that are set but empty:
-// what is meant to fill them probably failed.
-func (l *loader) read(defaults bool, groups ...group) {
-	for _, g := range groups {
-		for v := range g.variables() {
-			l.readText(v)
-		}
-		options := env.Options{Environment: l.env.values, FuncMap: parsers(), Prefix: g.prefix}
-		if !defaults {
-			options.DefaultValueTagName = "noDefault"
-		}
-		// Its errors name neither the variable nor what to do: readText has reported them.
-		if err := env.ParseWithOptions(g.into, options); err != nil && len(l.found.errors) == 0 {
-			panic("config: table: " + err.Error())
-		}
-		for v := range g.variables() {
-			if hasValue := l.env.set(v.name) || defaults && v.def != ""; hasValue && l.found.ok(v.name) {
-				if problem, fix := v.check(g.value().FieldByIndex(v.index)); problem != "" {
-					l.reject(v, problem, fix)
-				}
+// read fills the variables of a struct, and checks each value by itself. It warns of secrets
+// that are set but empty: what is meant to fill them probably failed.
+func (l *loader) read(g group) {
+	for v := range g.variables() {
+		l.readText(v)
+	}
+	// Its errors name neither the variable nor what to do: readText has reported them.
+	err := env.ParseWithOptions(g.into, env.Options{Environment: l.env.values, FuncMap: parsers(), Prefix: g.prefix})
+	if err != nil && len(l.found.errors) == 0 {
+		panic("config: table: " + err.Error())
+	}
+	for v := range g.variables() {
+		if (l.env.set(v.name) || v.def != "") && l.found.ok(v.name) {
+			if problem, fix := v.check(g.value().FieldByIndex(v.index)); problem != "" {
+				l.reject(v, problem, fix)
 			}
 		}
 	}

@@ -62,16 +62,16 @@ func (c *Config) entries() []Entry {
 			})
 		}
 	}
-	all := rowsOf(reflect.TypeFor[Config]())
-	first := slices.IndexFunc(table(), func(v variable) bool { return strings.HasPrefix(v.name, blockPrefix) })
+	all := table()
+	first := slices.IndexFunc(all, func(v variable) bool { return strings.HasPrefix(v.name, blockPrefix) })
 	add(*c, slices.Values(all[:first]))
-	block := rows(reflect.TypeFor[Destination](), "", true)
+	block := rowsOf(reflect.TypeFor[Destination]())
 	for i, d := range c.Destinations {
 		add(d, named(blockName(i, ""), block))
 	}
 	for _, l := range c.limits {
 		out = append(out, Entry{Name: l.place.path, Value: l.describe(), Source: fmt.Sprintf("%s:%d", c.env.yaml.name, l.place.line)})
 	}
-	add(*c, slices.Values(all[first:]))
+	add(*c, named("", all[first:]))
 	return out
 }

@@ -31,48 +31,44 @@ type variable struct {
 
 // table is every variable in the order of the structs: of the process and,
 // with <i> in their names, of a destination.
-var table = sync.OnceValue(func() []variable { return rows(reflect.TypeFor[Config](), "", true) })
+func table() []variable { return rowsOf(reflect.TypeFor[Config]()) }
 
 // rowsOf is rows of a group, whose names lack its prefix.
 func rowsOf(t reflect.Type) []variable {
 	if known, ok := groups.Load(t); ok {
 		return known.([]variable)
 	}
-	out := rows(t, "", false)
+	out := rows(t, "")
 	groups.Store(t, out)
 	return out
 }
 
 var groups sync.Map // rowsOf by type
 
-// named gives the variables of a group their full names.
+// named gives the variables of a group their full names; those of blocks have groups of their own.
 func named(prefix string, vars []variable) iter.Seq[variable] {
 	return func(yield func(variable) bool) {
 		for _, v := range vars {
-			v.name = prefix + v.name
-			if !yield(v) {
+			block := strings.HasPrefix(v.name, blockPrefix)
+			if v.name = prefix + v.name; !block && !yield(v) {
 				return
 			}
 		}
 	}
 }
 
-// rows returns the variables of a struct. Without all, the groups that are read by themselves
-// are left out: destinations, and the breaker of one.
-func rows(t reflect.Type, prefix string, all bool) []variable {
+// rows returns the variables of a struct.
+func rows(t reflect.Type, prefix string) []variable {
 	var out []variable
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("env"), ",")
 		switch group := f.Type; {
 		case !f.IsExported(), name == "-" && (group.Kind() == reflect.String || group.Kind() == reflect.Bool):
 		case name == "" || name == "-":
-			if name == "-" && !all {
-				continue
-			}
 			if group.Kind() == reflect.Slice {
 				group = group.Elem()
 			}
-			inner := rows(group, prefix+f.Tag.Get("envPrefix"), all)
+			inner := rows(group, prefix+f.Tag.Get("envPrefix"))
 			for i, v := range inner {
 				inner[i].index = append([]int{f.Index[0]}, v.index...)
 				if t == reflect.TypeFor[Config]() {

@@ -212,7 +212,7 @@ type Destination struct {
 	CallbackSecret Secret `env:"CALLBACK_SECRET" example:"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="`
 	// Overrides of the circuit breaker for this destination; each one that is
 	// not set takes the global value.
-	Breaker Breaker `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
+	Breaker Breaker `envPrefix:"CIRCUIT_BREAKER_"`
 	// AuthTokenFile is the file that AuthToken was read from; "" for none.
 	AuthTokenFile string `env:"-"`
 	// OperatorRate says that Rate is an operator's, in place of the configured one.
