@@ -46,8 +46,8 @@ func NewClient(opts ...jobs.ClientOption) *Client {
 		Addr: "127.0.0.1:0", MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true, Protocol: 2,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return c.dial() },
+		Limiter:                  faults{c},
 	})
-	c.rdb.AddHook(hook{c})
 	if i := slices.IndexFunc(opts, func(o jobs.ClientOption) bool { return o == nil }); i >= 0 {
 		panic(fmt.Sprintf("publishertest: new client: option %d is nil", i+1))
 	}
@@ -86,12 +86,19 @@ func (c *Client) Enqueued() []*jobs.Job {
 // away. nil ends that.
 func (c *Client) Fail(err error) { c.fault.Store(&err) }
 
-func (c *Client) failed() error {
-	if err := c.fault.Load(); err != nil {
+// faults refuses commands while the client is to fail.
+type faults struct{ c *Client }
+
+// Allow implements redis.Limiter.
+func (f faults) Allow() error {
+	if err := f.c.fault.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
+
+// ReportResult implements redis.Limiter.
+func (faults) ReportResult(error) {}
 
 // record is a jobs.WithTrace.
 func (c *Client) record(_ context.Context, job *jobs.Job) (map[string]string, func(error)) {
@@ -156,35 +163,5 @@ func forward(from net.Conn, to func([]byte) error) {
 		if n > 0 && to(buf[:n]) != nil || err != nil {
 			return
 		}
-	}
-}
-
-// hook refuses commands while the client is to fail.
-type hook struct{ c *Client }
-
-// DialHook implements redis.Hook.
-func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := h.c.failed(); err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// ProcessPipelineHook implements redis.Hook.
-func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := h.c.failed(); err != nil {
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
-			return err
-		}
-		return next(ctx, cmds)
 	}
 }

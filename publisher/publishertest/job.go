@@ -109,14 +109,6 @@ func stored(p *jobs.RetryPolicy) *jobs.RetryPolicy {
 	return p
 }
 
-func copied[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
-}
-
 // inFlight is the job as a worker passes it to a handler: of earlier attempts it has only the
 // counters and the expiry.
 func inFlight(j *jobs.Job) *jobs.Job {

@@ -153,7 +153,7 @@ func (r *Result) cancel() {
 func (r *Result) apply(a publisher.Attempted) {
 	j := r.Job
 	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Pending, nil, a.WaitsText, a.WaitsFor
-	j.StartedAt = copied(&r.At)
+	j.StartedAt = new(r.At)
 	j.CallSecs = new(max(time.Millisecond, a.Took.Round(time.Millisecond)).Seconds())
 	if a.Response != nil {
 		j.Response = a.Response
@@ -173,7 +173,7 @@ func (r *Result) apply(a publisher.Attempted) {
 		if j.Output = a.Output; a.OutputProblem != "" {
 			j.LastError = "the output was not kept: " + a.OutputProblem
 		}
-		j.CompletedAt = copied(&r.At)
+		j.CompletedAt = new(r.At)
 		r.end(jobs.Completed)
 	case publisher.FailedFinal:
 		r.end(jobs.Failed)
@@ -195,7 +195,7 @@ func (r *Result) apply(a publisher.Attempted) {
 		shortest, without, longest := a.Retry.DelayWith(j.Attempt, 0), a.Retry.DelayWith(j.Attempt, 0.5), a.Retry.DelayWith(j.Attempt, 1)
 		j.Attempt++
 		r.again(shortest, without, longest)
-		j.Status, j.NextRetryAt = jobs.RetryPending, copied(&j.AvailableAt)
+		j.Status, j.NextRetryAt = jobs.RetryPending, new(j.AvailableAt)
 	}
 }
 
@@ -205,13 +205,13 @@ func (r *Result) again(shortest, d, longest time.Duration) {
 }
 
 func (r *Result) end(s jobs.Status) {
-	r.Job.Status, r.Job.EndedAt = s, copied(&r.At)
+	r.Job.Status, r.Job.EndedAt = s, new(r.At)
 }
 
 // expire expires a job.
 func expire(j *jobs.Job) {
 	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Expired, nil, "", ""
-	j.MarkedExpiredAt, j.EndedAt = copied(j.ExpiresAt), copied(j.ExpiresAt)
+	j.MarkedExpiredAt, j.EndedAt = new(*j.ExpiresAt), new(*j.ExpiresAt)
 }
 
 // String is a line for the log of a test.
