@@ -29,7 +29,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 		return errors.New("alerts: publish: the job is nil")
 	}
 	var what alertJob
-	if err := json.Unmarshal(job.Payload, &what); err != nil || what.Subject == "" && what.Single == nil {
+	if err := json.Unmarshal(job.Payload, &what); err != nil || what.Subject == "" && (what.Single == nil || singles[what.Single.Kind].class == "") {
 		return jobs.Discard(fmt.Errorf("alerts: the job is not an alert: %w", err))
 	}
 	to := a.o.notifier(job.Key)

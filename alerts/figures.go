@@ -26,9 +26,6 @@ func count(n int, one, many string) string {
 	return thousands(n) + " " + many
 }
 
-// jobsWait is "1 job waits" and "1,204 jobs wait".
-func jobsWait(n int) string { return count(n, "job waits", "jobs wait") }
-
 // span writes a time span in two units: 32 s, 14 min 32 s, 2 h 5 min, 3 d 4 h. 0 and less is
 // 0 s.
 func span(d time.Duration) string {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/slack-go/slack"
+
+	"github.com/tidegate/tidegate/alerts/notice"
 )
 
 // updateFiles writes testdata anew: go generate ./alerts
@@ -76,9 +78,6 @@ func TestFigures(t *testing.T) {
 		same(t, "span", want, span(d))
 	}
 	for name, want := range map[string]string{"shop/alice@example.com:1": "shop/alice@example.com:1", "$(reboot)*": "'??reboot?*'", "--help": "'--help'"} {
-		v := newValues()
-		v.set("job", codeSpan(name))
-		got, _ := v.command("{job}")
-		same(t, "in a command", want, got)
+		same(t, "in a command", want, command(mark(notice.StyleCode, plainName(name))))
 	}
 }

@@ -112,7 +112,7 @@ func (a *Alerts) samples(pager bool) []sample {
 	}
 	switch {
 	case pager:
-		page.Critical, page.Link, page.Summary = false, "", join("Test of Tidegate's alerts: nothing has happened")
+		page.Critical, page.Link, page.Summary = false, "", spans("Test of Tidegate's alerts: nothing has happened")
 		list = []sample{{"trigger", page, false}, {"resolve", list[3].notice, false}}
 	case a.o.OpenTooLong <= 0:
 		list = slices.Delete(list, 1, 2)
@@ -126,7 +126,7 @@ func (a *Alerts) samples(pager bool) []sample {
 			Kind: kind, Destination: d, At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because, Backlog: 12,
 		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread
-		list = append(list, sample{rules[kind].test, n, false})
+		list = append(list, sample{singles[kind].test, n, false})
 	}
 	for _, x := range list {
 		x.notice.ID, x.notice.Dedup = id, cmp.Or(x.notice.Dedup, id)

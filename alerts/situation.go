@@ -21,6 +21,8 @@ type situation struct {
 	thread
 	// Now is when this was read.
 	Now time.Time
+	// TooLong is after which time incidents page; 0 and less: never.
+	TooLong time.Duration
 	// Destination is the destination's name; Name that of the breaker ("shop",
 	// "shop/alice"), or "shop/*" where all keys of a destination are summed up.
 	Destination, Name string
@@ -138,7 +140,7 @@ func (a *Alerts) situation(ctx context.Context, name string, t *thread, now time
 	}
 	s.State, s.Until, s.Asked, s.SuggestedRate = status.State, status.OpenUntilRedis, status.AskedUntil, status.SuggestedRate
 	s.Rescheduled = max(t.Rescheduled, status.Rescheduled)
-	if s.Answers, err = a.store.answers(ctx, s.kind(), name, t); err != nil || s.Until.IsZero() {
+	if s.Answers, err = a.store.answers(ctx, s.Kind(), name, t); err != nil || s.Until.IsZero() {
 		return s, err
 	}
 	if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {

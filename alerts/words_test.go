@@ -80,19 +80,24 @@ func TestRulesOfPrometheus(t *testing.T) {
 		name, text, _ := strings.Cut(part, "\n")
 		of[name] = text
 	}
-	for kind, r := range rules {
-		text, known := of[r.metrics]
-		if known != (r.metrics != "") {
-			t.Errorf("%s: rules.yml has no alert %s", kind, r.metrics)
+	twins := map[string]string{
+		limited: "TidegateBreakerOpenTooLong", byHand: "TidegateBreakerOpenTooLong", tokenRefused: "TidegateBreakerOpenTooLong",
+		noToken: "TidegateBreakerOpenTooLong", down: "TidegateBreakerOpenTooLong",
+		limitedKeys: "TidegateManyKeysLimited", refusedOfKeys: "TidegateManyKeysLimited",
+		redisLost: "TidegateRedisDown", redisBack: "TidegateRedisDown",
+		unreached: "TidegateDestinationUnreachable", unservedJobs: "TidegateDestinationUnserved", flows: "TidegateDestinationUnserved",
+	}
+	for kind := range templates() {
+		name, known := twins[kind]
+		text := of[name]
+		if known == (kind == "common") || known && text == "" {
+			t.Errorf("%s: which alert of Prometheus has its condition? %q", kind, name)
 		}
-		if known && strings.Contains(text, "severity: critical") != r.critical {
-			t.Errorf("%s: critical is %v, otherwise in %s", kind, r.critical, r.metrics)
+		if critical := singles[kind].critical; known && strings.Contains(text, "severity: critical") != critical {
+			t.Errorf("%s: critical is %v, otherwise in %s", kind, critical, name)
 		}
-		if after := fmt.Sprintf("for: %.0fm", DefaultOpenTooLong.Minutes()); r.page != "" && known && !strings.Contains(text, after) {
-			t.Errorf("%s: pages after %s, %s does not", kind, after, r.metrics)
-		}
-		if r.metrics == "" {
-			t.Errorf("%s: which alert of Prometheus has its condition?", kind)
+		if after := fmt.Sprintf("for: %.0fm", DefaultOpenTooLong.Minutes()); known && singles[kind].class == "" && !strings.Contains(text, after) {
+			t.Errorf("%s: pages after %s, %s does not", kind, after, name)
 		}
 	}
 }
