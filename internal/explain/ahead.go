@@ -144,7 +144,7 @@ func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue strin
 		return false, err
 	}
 	exact := max(0, n-tombstones)
-	if !deferred && n <= mostCosts {
+	if !deferred && n <= mostRead {
 		exact = inLine
 	}
 	least := max(inLine, exact)
@@ -155,7 +155,7 @@ func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue strin
 	default:
 		least = same + int(held.Val())
 	}
-	if unsorted && (deferred || n <= mostCosts) {
+	if unsorted && (deferred || n <= mostRead) {
 		w.Ahead = &exact
 	} else {
 		w.AheadAtLeast = &least
@@ -166,56 +166,49 @@ func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue strin
 // count counts the jobs among the first ones of a queue that have not left it, and those with the key of a job: keys
 // take turns, and each keeps its order.
 func (e *Explainer) count(ctx context.Context, job *jobs.Job, queue string, n int) (inLine, same int, err error) {
-	if n == 0 {
-		return 0, 0, nil
-	}
-	ids, err := e.rdb.LRange(ctx, store.PendingKey(queue), -int64(min(n, mostCosts)), -1).Result()
-	if err != nil {
-		return 0, 0, fmt.Errorf("explain: %w", err)
-	}
-	fields, err := redispipe.Each(ctx, e.rdb, ids, func(pipe redis.Pipeliner, id string) *redis.SliceCmd {
-		return pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldKey)
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("explain: %w", err)
-	}
-	for _, f := range fields {
-		if f.Val()[0] != store.StatePending {
+	first, err := e.first(ctx, queue, n)
+	for _, f := range first {
+		if f[store.FieldState] != store.StatePending {
 			continue
 		}
 		inLine++
-		if key, _ := f.Val()[1].(string); key == job.Key {
+		if f[store.FieldKey] == job.Key {
 			same++
 		}
 	}
-	return inLine, same, nil
+	return inLine, same, err
 }
-
-// mostCosts bounds the jobs whose costs are read.
-const mostCosts = 100
 
 // costAhead is what the first jobs of a queue cost, and of how many it knows that: the others are
 // taken to cost 1.
 func (e *Explainer) costAhead(ctx context.Context, queue string, ahead int) (known, cost int, err error) {
-	if ahead == 0 {
-		return 0, 0, nil
+	first, err := e.first(ctx, queue, ahead)
+	for _, f := range first {
+		cost += store.CostOf(f[store.FieldMsg])
 	}
-	ids, err := e.rdb.LRange(ctx, store.PendingKey(queue), -int64(min(ahead, mostCosts)), -1).Result()
+	return len(first), cost + max(0, ahead-len(first)), err
+}
+
+// mostRead bounds the jobs ahead that are read.
+const mostRead = 100
+
+// first reads the outlines, states and keys of the first n jobs of a queue, at most mostRead.
+func (e *Explainer) first(ctx context.Context, queue string, n int) ([]map[string]string, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	keys, err := e.rdb.LRange(ctx, store.PendingKey(queue), -int64(min(n, mostRead)), -1).Result()
 	if err != nil {
-		return 0, 0, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("explain: %w", err)
 	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
+	for i, id := range keys {
 		keys[i] = store.TaskKey(queue, id)
 	}
-	outlines, _, err := store.Outlines(ctx, e.rdb, keys, nil)
+	out, _, err := store.Outlines(ctx, e.rdb, keys, []string{store.FieldState, store.FieldKey})
 	if err != nil {
-		return 0, 0, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("explain: %w", err)
 	}
-	for _, o := range outlines {
-		cost += store.CostOf(o[store.FieldMsg])
-	}
-	return len(ids), cost + max(0, ahead-len(ids)), nil
+	return out, nil
 }
 
 // ahead is how many jobs are ahead at least.

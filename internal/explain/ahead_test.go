@@ -205,7 +205,7 @@ func TestTurnBehindCosts(t *testing.T) {
 		jobs.New("shop", 1, jobs.ID("first"), jobs.Cost(40)), jobs.New("shop", large, jobs.ID("second"), jobs.Cost(5)),
 		jobs.New("shop", 1, jobs.ID("third")),
 	}
-	for i := range mostCosts {
+	for i := range mostRead {
 		specs = append(specs, jobs.New("shop", 1, jobs.ID(fmt.Sprint("job-", i))))
 	}
 	if _, err := client.EnqueueMany(t.Context(), specs); err != nil {

@@ -48,7 +48,7 @@ func TestTurnByRate(t *testing.T) {
 		{Waiting{Ahead: number(101)}, false, "RATE allows 60 calls an hour; 101 jobs are ahead, its turn is not before 16:12:18", time.Time{}}, // their costs are not read
 		{Waiting{AheadAtLeast: number(60)}, false, "RATE allows 60 calls an hour; at least 60 jobs are ahead, its turn is not before 15:31:18", time.Time{}},
 	} {
-		row.w.addTurn(r, row.w.ahead(), min(row.w.ahead(), mostCosts), row.others, now)
+		row.w.addTurn(r, row.w.ahead(), min(row.w.ahead(), mostRead), row.others, now)
 		if row.w.Text != row.want || (row.w.Until == nil) != row.until.IsZero() || row.w.Until != nil && !row.w.Until.Equal(row.until) {
 			t.Errorf("%q until %v, want %q until %v", row.w.Text, row.w.Until, row.want, row.until)
 		}
