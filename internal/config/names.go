@@ -18,14 +18,15 @@ var (
 	injected = regexp.MustCompile(`^(DESTINATION|CIRCUIT_BREAKER)_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 )
 
-// knownNames is every name of the table, with <i> in those of a block, and X_FILE
+// knownNames is every name of the table, with the number of a block in its names, and X_FILE
 // for each secret X.
-func knownNames() []string {
+func knownNames(index string) []string {
 	var names []string
 	for _, v := range table() {
-		names = append(names, v.name)
+		name := strings.Replace(v.name, "<i>", index, 1)
+		names = append(names, name)
 		if v.secret {
-			names = append(names, v.name+fileSuffix)
+			names = append(names, name+fileSuffix)
 		}
 	}
 	return names
@@ -34,7 +35,7 @@ func knownNames() []string {
 // checkNames finds names that are not ours but look as if they were meant to be,
 // and returns the numbers of the destination blocks, in order.
 func (e *environment) checkNames(found *findings) (blocks []int) {
-	known := knownNames()
+	known, first := knownNames("<i>"), knownNames("0")
 	for name := range e.values {
 		if m := blockForm.FindStringSubmatch(name); m != nil {
 			index, err := strconv.Atoi(m[1])
@@ -48,7 +49,7 @@ func (e *environment) checkNames(found *findings) (blocks []int) {
 			}
 			blocks = append(blocks, index)
 			if !slices.Contains(known, blockPrefix+m[2]) {
-				found.fail(name, suggest(name, m[1], known), "is not a variable of Tidegate")
+				found.fail(name, suggest(name, m[1]), "is not a variable of Tidegate")
 			}
 			continue
 		}
@@ -60,13 +61,13 @@ func (e *environment) checkNames(found *findings) (blocks []int) {
 			found.fail(name, "write DESTINATION_0_"+strings.TrimPrefix(name, "DESTINATION_")+
 				" for the first destination, DESTINATION_1_… for the next", "lacks the number of the destination")
 		case strings.HasPrefix(name, "DESTINATION_"), strings.HasPrefix(name, "CIRCUIT_BREAKER_"):
-			fix := suggest(name, "0", known)
+			fix := suggest(name, "0")
 			if injected.MatchString(name) {
 				fix = "Kubernetes seems to have added it for a Service of that name: set enableServiceLinks: false or rename the Service"
 			}
 			found.fail(name, fix, "is not a variable of Tidegate")
 		default:
-			if near := nearest(name, "0", known, 2); near != "" {
+			if near := Nearest(name, first, 2); near != "" {
 				found.warn(name, "is not a variable of Tidegate; did you mean %s?", near)
 			}
 		}
@@ -85,12 +86,13 @@ func (e *environment) checkNames(found *findings) (blocks []int) {
 
 // suggest returns what an unknown name was probably meant to be. The longer its own
 // part is, behind the prefixes that many names share, the more edits are allowed.
-func suggest(name, index string, known []string) string {
-	if plain, ok := strings.CutSuffix(name, fileSuffix); ok && slices.Contains(known, strings.Replace(plain, "_"+index+"_", "_<i>_", 1)) {
+func suggest(name, index string) string {
+	known := knownNames(index)
+	if plain, ok := strings.CutSuffix(name, fileSuffix); ok && slices.Contains(known, plain) {
 		return "only a secret can come from a file: set " + plain
 	}
 	own := strings.TrimPrefix(strings.TrimPrefix(name, "DESTINATION_"+index+"_"), "CIRCUIT_BREAKER_")
-	near := cmp.Or(nearest(name, index, known, max(3, len(own)/3)), fuller(strings.TrimSuffix(name, own), own, index, known))
+	near := cmp.Or(Nearest(name, known, max(3, len(own)/3)), fuller(strings.TrimSuffix(name, own), own, known))
 	if near != "" {
 		return "did you mean " + near + "?"
 	}
@@ -99,10 +101,9 @@ func suggest(name, index string, known []string) string {
 
 // fuller returns the shortest known name that own is a part of, in whole words
 // and behind the prefix: THRESHOLD is one of FAILURE_THRESHOLD. Some edits are allowed here too. It returns "" if there is none, or no prefix.
-func fuller(prefix, own, index string, known []string) string {
+func fuller(prefix, own string, known []string) string {
 	best, bestDistance := "", len(own)/4+1
 	for _, candidate := range known {
-		candidate = strings.Replace(candidate, "<i>", index, 1)
 		rest, found := strings.CutPrefix(candidate, prefix)
 		if !found || prefix == "" {
 			continue
@@ -118,17 +119,6 @@ func fuller(prefix, own, index string, known []string) string {
 		}
 	}
 	return best
-}
-
-// nearest returns the known name closest to name, with index in place of <i>, or
-// "" if all differ by more than limit edits. Case does not count as a
-// difference, but a name that differs by nothing else is near.
-func nearest(name, index string, known []string, limit int) string {
-	candidates := make([]string, len(known))
-	for i, candidate := range known {
-		candidates[i] = strings.Replace(candidate, "<i>", index, 1)
-	}
-	return Nearest(name, candidates, limit)
 }
 
 // Nearest returns the candidate closest to name, or "" if all differ by more than

@@ -52,11 +52,8 @@ func (s Secret) Format(f fmt.State, verb rune) {
 // LogValue is the redacted form for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is the redacted form for text encoders.
+// MarshalText is the redacted form for encoders of text and JSON.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// MarshalJSON is the redacted form for JSON.
-func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() + `"`), nil }
 
 // UnmarshalText takes the value without trailing line breaks, which files and
 // shell substitutions leave behind.
