@@ -167,6 +167,30 @@ func (f *inFlight) accepted(key string) (last time.Time) {
 	return last
 }
 
+// lately is how long after an accepted call a key counts as one that the API accepts.
+const lately = 5 * time.Minute
+
+// othersAccepted is the number of other keys of which the API has accepted a call lately, and refused none since, as far
+// as this instance knows.
+func (c *core) othersAccepted(than string) int64 {
+	keys, since := map[string]bool{}, c.clock.now().Add(-lately)
+	for i := range c.inFlight.shards {
+		s := &c.inFlight.shards[i]
+		s.mu.Lock()
+		for key, at := range s.keyAccepted {
+			keys[key] = keys[key] || at.After(since)
+		}
+		s.mu.Unlock()
+	}
+	n := int64(0)
+	for key, accepted := range keys {
+		if v := c.keys.get(key); accepted && key != than && (v == nil || v.record.Failures == 0 && v.record.State == Closed) {
+			n++
+		}
+	}
+	return n
+}
+
 // has returns what a permit counts for the destination and for a key: 1 or 0.
 func (f *inFlight) has(at inUse, key string) (own, ofKey int) {
 	if at.slot == 0 {

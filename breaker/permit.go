@@ -481,6 +481,9 @@ func (p Permit) happened(o *Outcome, late time.Duration) *happened {
 		Sent: p.at, Scope: string(o.scope), Threshold: int64(c.threshold()), Doubt: o.doubt,
 		Outage: outageNames[c.outage(o)], Busy: o.busy, Job: o.jobToken(), Enough: int64(c.outageThreshold()),
 	}
+	if o.kind == limited && p.key != "" {
+		h.Others = c.othersAccepted(p.key)
+	}
 	if !c.options.IgnoreHints {
 		h.Hint = millis(sooner(o.hint, late))
 	}

@@ -7,11 +7,17 @@ import "strings"
 // keys' only if it began after the last of them. While the limit is everyone's, all refusals are the destination's, until a
 // call that began after that is accepted. A key that was refused then leaves tests to others, and if it is refused again
 // while others are accepted, the limit was not everyone's: the next time it takes one key more.
+//
+// Keys may use up their own limits at one instant. Of a key that was accepted just before, or has nearly used up its
+// learned limit, the refusal may be its own: the streak then needs four keys for each other one that was accepted lately.
 const (
 	keysInARow = 3 // refused, of different keys, at first
 	keysAtMost = 6
-	keysMarked = 12 // as refused while the limit is everyone's
-	nearInARow = 2  // while a learned limit of the destination is nearly used up
+	keysMarked = 12      // as refused while the limit is everyone's
+	keysBeside = 4       // for each other key that was accepted lately, if the refused ones may have used up their own limits,
+	keysEnough = 24      // and at most
+	justBefore = 3000000 // µs
+	nearInARow = 2       // while a learned limit of the destination is nearly used up
 
 	refusedThen = "=" // in a streak: keys that were refused while the limit was everyone's last
 )
@@ -77,6 +83,8 @@ func (b *breaker) countKey(child *breaker, e *Event) {
 	b.StreakSent = max(b.StreakSent, e.Sent)
 	if b.StreakLimit = max(keysInARow, b.KeysNeeded); b.nearLearned() {
 		b.StreakLimit = nearInARow
+	} else if child.nearLearned() || e.KeyAccepted > b.us-justBefore {
+		b.StreakLimit = max(b.StreakLimit, min(keysBeside*e.Others, keysEnough))
 	}
 }
 
