@@ -47,6 +47,7 @@ type core struct {
 
 	down      atomic.Bool
 	awayUntil atomic.Int64 // unix ns, see away
+	owners    owners
 	owed      owed
 	queues    queues
 	tally     tally

@@ -359,6 +359,9 @@ func (o *Outcome) end(p Permit) {
 		*o = Outcome{cost: o.cost, draws: o.draws, ongoing: o.ongoing}
 	}
 	o.ended = p.c.clock.now()
+	if o.hasBudget && o.scope == "" && p.key != "" && !p.c.options.IgnoreHints {
+		o.scope = p.c.owners.scope(p.key, &o.budget, o.kind == limited, o.ended)
+	}
 	if o.kind == success && p.c.outage(o) == noOutage {
 		p.c.inFlight.accept(p.id, p.key, o.scope == ScopeKey, o.ended)
 	}
