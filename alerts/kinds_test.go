@@ -54,38 +54,6 @@ func (b *harness) content(id string) string {
 	return ""
 }
 
-// An outage that begins right after a limit is an incident of its own: its message has its own since and its
-// own evidence, and promises no end. The limit's message is ended.
-func TestOutageAfterLimitIsAnotherMessage(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 2)
-	first := b.limit(time.Minute)
-	b.settle()
-	b.play(time.Minute + time.Second)
-	b.call("shop", breaker.Success())
-	b.play(90 * time.Second)
-	second := b.outage()
-	b.settle()
-	if second == first || second == "" {
-		t.Fatalf("incidents %q and %q", first, second)
-	}
-	same(t, "channel", []string{first + ".message", first + ".recovery", second + ".message"}, b.sent())
-	got := b.content(second + ".message")
-	for _, want := range []string{"503", "upstream 9", "2050-01-01 12:01:30 UTC"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the outage's message does not show %q:\n%s", want, got)
-		}
-	}
-	for _, wrong := range []string{"429", "slow down", "2050-01-01 12:00:00 UTC", "*Until*", " until 12:", "until \\u003c!date", "will be gone", "the 2nd time"} {
-		if strings.Contains(got, wrong) {
-			t.Errorf("the outage's message shows %q:\n%s", wrong, got)
-		}
-	}
-	if got := b.content(first + ".message"); !strings.HasPrefix(got, "shop has recovered") {
-		t.Errorf("the limit's message is now %q", got)
-	}
-}
-
 // The outage begins before a message about the limit and its end was sent: both are sent, in order.
 func TestMissedKindsAreToldInOrder(t *testing.T) {
 	t.Parallel()
@@ -167,21 +135,16 @@ func TestTripOfAnOpenBreakerStaysOneMessage(t *testing.T) {
 	same(t, "channel", []string{id + ".message", id + ".recovery", other + ".message"}, b.sent())
 }
 
-// A second limit minutes after the first shows its own responses only.
-func TestEvidenceIsOfTheIncident(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, 1)
-	b.refuse(429, "the first", breaker.RateLimited(time.Second))
-	b.settle()
-	b.play(2 * time.Second)
-	b.call("shop", breaker.Success())
-	b.play(5 * time.Minute)
-	id := b.refuse(429, "the second", breaker.RateLimited(time.Minute))
-	b.settle()
-	got := b.content(id + ".message")
-	if !strings.Contains(got, "the second") || strings.Contains(got, "the first") || !strings.Contains(got, ": 1 × 429") {
-		t.Errorf("the second limit's message:\n%s", got)
+// lookFor has the workers look for what no event reports.
+func (b *harness) lookFor() []string {
+	b.t.Helper()
+	for _, a := range b.workers {
+		if err := errors.Join(a.check(b.t.Context()), a.flush(b.t.Context())); err != nil {
+			b.t.Fatal(err)
+		}
 	}
+	b.settle()
+	return b.texts()
 }
 
 // A destination that no worker reaches or serves gets one message when that begins and one when it ends, without Prometheus;
@@ -249,4 +212,19 @@ func loseWorkers(t *testing.T, b *harness, same func(when string, want, got []st
 	serve(14*time.Minute, nil, "shop", "blog")
 	serve(15*time.Minute, nil, "shop", "blog")
 	same("over", append(want, "blog: a worker serves it again"), b.texts())
+}
+
+// A message has the limit that its breaker has learned.
+func TestMessageHasTheLearnedLimit(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1, withoutPager)
+	id := b.limit(0)
+	if err := b.rdb.HSet(t.Context(), "tidegate:{shop}:breaker", "learned_since", start.UnixMilli(),
+		"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if got := b.content(id + ".message"); !strings.Contains(got, "; learned limit: about 60 calls per 5 min") {
+		t.Errorf("the message is %s", got)
+	}
 }

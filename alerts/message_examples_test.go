@@ -131,7 +131,7 @@ func keysAccepted() situation {
 
 func shopTokenRefused() situation {
 	return changed(shopLimited(), func(s *situation) {
-		s.Cause, s.Reason, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseCredentials, "answered 401 Unauthorized", 1, 1, 0
+		s.Cause, s.Reason, s.Wasted, s.Rescheduled, s.Expiring, s.Learned = breaker.CauseCredentials, "answered 401 Unauthorized", 1, 1, 0, "about 60 calls per 5 min"
 		s.Answers = []refusal{{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-7", Status: 401, Body: `{"error":"invalid_token","error_description":"The access token expired"}`}}
 	})
 }
@@ -144,7 +144,7 @@ func shopWithoutToken() situation {
 
 func shopDown() situation {
 	return changed(shopLimited(), func(s *situation) {
-		s.Cause, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseOutage, 10, 10, 0
+		s.Cause, s.Wasted, s.Rescheduled, s.Expiring, s.Learned = breaker.CauseOutage, 10, 10, 0, "about 60 calls per 5 min"
 		s.Answers = []refusal{
 			{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-17", Status: 503, Body: "upstream connect error or disconnect/reset before headers"},
 			{At: afterNoon(-400 * time.Millisecond), Destination: "shop", Job: "post-16", Status: 503, Body: "upstream connect error or disconnect/reset before headers"},
@@ -167,6 +167,11 @@ func examples() []example {
 	add("opened-with-hint", shopHinted(), notice.Opened)
 	add("opened-nothing-left", changed(shopLimited(), func(s *situation) {
 		s.Cause, s.Answers, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseBudget, nil, 0, 0, 0
+	}), notice.Opened)
+	learned := changed(shopLimited(), func(s *situation) { s.Learned = "about 60 calls per 5 min" })
+	add("opened-learned", learned, notice.Opened)
+	add("closed-learned", changed(learned, func(s *situation) {
+		s.State, s.Cause, s.Ended, s.Answers = breaker.Closed, breaker.CauseProbe, s.Now, nil
 	}), notice.Opened)
 	add("probing", shopOnTrial(), notice.Opened)
 	add("probe-failed", shopProbeFailed(), notice.Opened)

@@ -20,6 +20,9 @@ var updateFiles = flag.Bool("update", false, "write the messages' files in testd
 // TestMessages holds the JSON of one message of each kind, as Slack gets it.
 func TestMessages(t *testing.T) {
 	t.Parallel()
+	if files, err := filepath.Glob("testdata/*.json"); !*updateFiles && (err != nil || len(files) != len(examples())) {
+		t.Errorf("%d files of %d messages, %v", len(files), len(examples()), err)
+	}
 	for _, e := range examples() {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()

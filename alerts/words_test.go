@@ -7,41 +7,7 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/breaker"
 )
-
-// Once a limit is learned, the message has it, while the incident lasts and after it.
-func TestMessageHasTheLearnedLimit(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		change func(*situation)
-		want   string
-	}{
-		{func(*situation) {}, "; learned limit: about 60 calls per 5 min"},
-		{func(s *situation) { s.State, s.Cause, s.Ended = breaker.Closed, breaker.CauseProbe, s.Now }, "It keeps a learned limit: about 60 calls per 5 min"},
-		{func(s *situation) { s.Cause = breaker.CauseCredentials }, ""},
-		{func(s *situation) { s.Cause = breaker.CauseOutage }, ""},
-	} {
-		s := shopLimited()
-		s.Learned = "about 60 calls per 5 min"
-		row.change(&s)
-		text := string(rendered(t, composer{}.compose(notice.Opened, &s), "", false).Blocks)
-		if row.want == "" && strings.Contains(text, "learned") || !strings.Contains(text, row.want) {
-			t.Errorf("cause %s, %s: want %q in\n%s", s.Cause, s.State, row.want, text)
-		}
-	}
-	// It is that of the breaker.
-	b := newHarness(t, 1, withoutPager)
-	b.call("shop", breaker.RateLimited(0))
-	if err := b.rdb.HSet(t.Context(), "tidegate:{shop}:breaker", "learned_since", start.UnixMilli(),
-		"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`).Err(); err != nil {
-		t.Fatal(err)
-	}
-	b.settle()
-	if text := string(b.slack.Messages()[0].Blocks); !strings.Contains(text, "; learned limit: about 60 calls per 5 min") {
-		t.Errorf("the message is %s", text)
-	}
-}
 
 func TestDashboardLinks(t *testing.T) {
 	t.Parallel()
