@@ -389,3 +389,36 @@ func TestLearnedLimits(t *testing.T) {
 		}
 	}
 }
+
+// A call that its key does not permit begins no round of the destination.
+func TestDeniedCallBeginsNoRound(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight, o.KeyConcurrency = 8, 1
+	learned := func(h *harness) string {
+		fields := []any{
+			"learned_since", epoch / 1000, "learned_gap", int64(1_000_000), "learned_length", int64(10_000_000), "learned_quota", 10,
+			"round_started", epoch, "round_anchor", epoch, "round_used", 1,
+			"learner", `{"pace":{"stage":"holding","slow":1,"length":10,"seen":3}}`,
+		}
+		if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], fields...).Err(); err != nil {
+			h.t.Fatal(err)
+		}
+		return ""
+	}
+	round := func(h *harness) string {
+		at, err := h.rdb.HGet(h.t.Context(), h.place.keys[0], "round_started").Int64()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return (time.Duration(at-epoch) * time.Microsecond).String()
+	}
+	runRows(t, o,
+		row{0, both(learned, advance), "CLOSED"},
+		row{second, both(look, of("a", try("first"))), "counted key-counted"},
+		row{13 * second, of("a", try("second")), "D/a CLOSED concurrency for 1s"},
+		row{13 * second, round, "0s"},
+		row{14 * second, of("b", try("third")), "counted key-counted"},
+		row{14 * second, round, "14s"},
+	)
+}

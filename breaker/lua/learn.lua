@@ -32,6 +32,7 @@ function learn.emitted(parent, child)
 end
 
 local function begin_round(b, at, used)
+  b.before = { b.round_started, b.round_anchor, b.round_used, b.round_hold, b.counted or false } -- see finish
   b.round_started, b.round_anchor, b.round_used, b.round_hold, b.counted = math.floor(at), math.floor(at), used, 0, true
 end
 

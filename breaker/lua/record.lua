@@ -291,6 +291,9 @@ end
 -- describe a refusal.
 local function finish(result, parent, child, name, more)
   for _, b in ipairs({ parent, child }) do
+    if result == 'denied' and b.before then -- no call begins, and no round
+      b.round_started, b.round_anchor, b.round_used, b.round_hold, b.counted = unpack(b.before)
+    end
     if b.dirty or b.counted and now - b.updated_at > 300000 then
       write(b)
     elseif b.counted then
