@@ -13,14 +13,14 @@ const (
 	refusedOfKeys = "refused_keys"
 )
 
-// The kinds of notices that belong to no incident: so have these. They page where there is no other notifier, Redis
-// always.
+// The kinds of notices that belong to no incident. Each has a file in messages, too. They page where there is no other
+// notifier; a lost Redis always pages.
 const (
 	redisLost    = "redis_lost"
 	redisBack    = "redis_back"
 	unreached    = "unreached"
 	unservedJobs = "unserved"
-	flows        = "flows" // of both: jobs run again, or there are none
+	flows        = "flows" // unreached or unservedJobs is over: jobs run again, or there are none
 )
 
 // singles are the kinds that belong to no incident.

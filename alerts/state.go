@@ -44,8 +44,8 @@ type record struct {
 	thread
 	// Root is where the first notice is.
 	Root notice.Root `json:"root"`
-	// Posted, Paged and Recovered are true once message, page and recovery were sent, Raised once the page was
-	// tried: it may have arrived. Done is true once all was sent.
+	// Posted, Paged and Recovered are true once message, page and recovery were sent. Raised is true once the page was
+	// tried, since it may have arrived. Done is true once everything was sent.
 	Posted    bool `json:"posted,omitempty"`
 	Raised    bool `json:"raised,omitempty"`
 	Paged     bool `json:"paged,omitempty"`
