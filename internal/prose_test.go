@@ -41,7 +41,7 @@ func TestLayoutProse(t *testing.T) {
 			check(page, func(line string) string { return line })
 		}
 	}
-	for _, pkg := range []string{"../jobs", "../alerts", "../publisher"} {
+	for _, pkg := range []string{"../jobs", "../alerts", "../publisher", "../internal", "../cmd"} {
 		err := filepath.WalkDir(pkg, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				check(path, func(line string) string {

@@ -118,8 +118,8 @@ func (b Bounds) equal(c Bounds) bool {
 	return b.MaxBacklog == c.MaxBacklog && b.Rate == c.Rate && slices.Equal(b.Destinations, c.Destinations) && slices.Equal(b.Keys, c.Keys)
 }
 
-// Own is the id or batch that a confined caller means by a name: it begins with that of the token, so that the names
-// of tenants do not meet. "" stays "".
+// Own returns the id or batch that a confined caller means by a name: the token's name goes in front, so that the
+// names of tenants do not collide. "" stays "".
 func (i Identity) Own(name string) string {
 	if !i.Confined() || name == "" || strings.HasPrefix(name, i.Name+":") {
 		return name

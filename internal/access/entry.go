@@ -34,7 +34,7 @@ type Entry struct {
 // Expired reports whether the token is not good any more.
 func (e Entry) Expired(now time.Time) bool { return e.ExpiresAt != nil && !now.Before(*e.ExpiresAt) }
 
-// namePattern is that of tokens' names.
+// namePattern matches names of tokens.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,62}$`)
 
 const nameFix = "1 to 63 letters, digits and . _ : @ -, starting with a letter or digit"

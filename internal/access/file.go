@@ -30,7 +30,7 @@ func ReadFile(path string) ([]Entry, fs.FileInfo, error) {
 	return entries, info, err
 }
 
-// ParseFile reads the content of a file of tokens. The error is as that of [ReadFile].
+// ParseFile reads the content of a file of tokens. Errors are as from [ReadFile].
 func ParseFile(content []byte) ([]Entry, error) {
 	p := parser{seen: map[hash]string{}}
 	found := false

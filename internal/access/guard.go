@@ -79,10 +79,9 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 // Open reports whether there are no tokens: then every request is by [Local].
 func (g *Guard) Open() bool { return g.o.Tokens == nil }
 
-// API passes requests on with their identity in the context, by bearer token or by
-// session. Others are answered with a problem: 401, 403 where another site is behind
-// it, 421 where another name than that of this server was asked for, 429 where an
-// address sends one wrong token after the other.
+// API passes requests on with their identity in the context, by bearer token or by session. Other requests are
+// answered with a problem: 401; 403 if another site made the request; 421 if it asks for a host that is not this
+// server; 429 if its address sends one wrong token after the other.
 func (g *Guard) API(next http.Handler) http.Handler { return g.APIWith(next, webserver.Problem) }
 
 // APIWith is [Guard.API] with another form of errors.

@@ -56,7 +56,7 @@ func joined(scopes []Scope) string {
 
 // Identity is the caller of a request. The zero value has no rights.
 type Identity struct {
-	// Name is that of the token; "local" where there are no tokens.
+	// Name of the token; "local" where there are no tokens.
 	Name string
 	// Scopes of the token.
 	Scopes []Scope
@@ -146,5 +146,5 @@ func Check(ctx context.Context, scope Scope) *RefusedError {
 	return nil
 }
 
-// clock is time.Now, or that of a test.
+// clock is time.Now, or a test's clock.
 type clock func() time.Time

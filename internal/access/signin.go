@@ -18,7 +18,7 @@ const (
 )
 
 const (
-	// cookieLength is that of a cookie's value.
+	// cookieLength is the length of a cookie's value.
 	cookieLength = 43
 	// maxCookies is how many cookies of the name are looked at: others on the same host,
 	// at whatever port, may have set theirs.

@@ -97,7 +97,7 @@ func (r *Rules) decide(d *Decided, env map[string]any, now time.Time) {
 	}
 }
 
-// truth is that of a conjunct for an answer.
+// truth says whether a conjunct is true for an answer.
 type truth int8
 
 const (

@@ -17,7 +17,7 @@ type Options struct {
 	// File of rules, which is read again when it changes. While the new file is not valid, the
 	// old rules stay in use. "": no file.
 	File string
-	// Preset are rules that come after those of the file; nil: none.
+	// Preset are rules that come after the file's rules; nil: none.
 	Preset *Rules
 	// Logger gets a line when the file was read again, when it is no longer valid, and at most
 	// once a minute for each rule that fails on answers. Default: slog.Default().
@@ -89,7 +89,7 @@ func (d *Decider) Explain(a publisher.Answered) Decided {
 	return decide(a, d.rules()...)
 }
 
-// rules are those of the file, then those of the preset.
+// rules returns the rules of the file, then of the preset.
 func (d *Decider) rules() []*Rules {
 	var out []*Rules
 	if d.file != nil {

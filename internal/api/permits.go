@@ -129,7 +129,7 @@ func (a *api) acquirePermit(ctx context.Context, in *permitInput) (any, error) {
 	return Permit{ID: got.ID, Destination: r.Destination, Key: r.Key, ExpiresAt: got.Until.UTC(), Probe: got.Probe}, nil
 }
 
-// unitForm is that of the units of named limits.
+// unitForm matches units of named limits.
 var unitForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // checkCosts refuses costs by units that no named limit can have.

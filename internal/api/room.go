@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// mostBodyBytes bounds the memory of all jobs on their way to Redis, and mostListBytes that of all lists on
-	// their way to clients.
+	// mostBodyBytes bounds the memory of all jobs on their way to Redis, and mostListBytes of all lists on their way
+	// to clients.
 	mostBodyBytes = 128 << 20
 	mostListBytes = 128 << 20
 	// listMemory is the approximate memory of any list: records are read in portions of 4 MiB, even if a filter by

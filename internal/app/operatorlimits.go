@@ -33,7 +33,7 @@ func AboveConfig(ctx context.Context, rdb redis.UniversalClient, namespace strin
 // operatorLimitsEvery is the interval at which they are read.
 const operatorLimitsEvery = time.Second
 
-// change is a configuration to take up, and where to send what came of it.
+// change is a configuration to apply, and where to send the result.
 type change struct {
 	cfg        *config.Config // with the limits of operators
 	configured *config.Config // without

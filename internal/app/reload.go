@@ -24,7 +24,7 @@ const fileEvery = time.Second
 // FileAttr names the destinations file in the log.
 const FileAttr = "file"
 
-// destinationsFile is what came of the latest change of the destinations file.
+// destinationsFile is the result of the latest change of the destinations file.
 type destinationsFile struct {
 	log   *slog.Logger
 	name  string
@@ -35,7 +35,7 @@ type destinationsFile struct {
 	sent    bool   // a configuration is being taken up
 	untaken bool   // the last one that was sent could not be
 	read    string // version of the latest content
-	held    string // that of the content in use
+	held    string // version of the content in use
 	secrets *secret.Redactor
 }
 
@@ -112,9 +112,9 @@ func (f *destinationsFile) warning() string {
 
 type loadConfig func(environ []string) (*config.Config, []config.Warning, error)
 
-// followFile sends the configuration after each change of the destinations file that is valid,
-// until stop is run. Who gets it says by file.taken what came of it. While something is wrong, it
-// tries again: other files and Redis may be what is. Without a file it returns nil.
+// followFile sends the configuration after each change of the destinations file that is valid, until stop is run. The
+// receiver reports the result by file.taken. After a failure followFile tries again, since another file or Redis may
+// have been the cause. Without a file it returns nil.
 func followFile(ctx context.Context, cfg *config.Config, load loadConfig, environ []string, file *destinationsFile, stop *teardown) <-chan *config.Config {
 	path := cfg.DestinationsFile
 	if path == "" {

@@ -160,12 +160,12 @@ type workerProcess struct {
 // generation is what publishes by one version of the configuration.
 type generation struct {
 	publisher *publisher.Publisher
-	names     []string // of its destinations, and of those that they also serve
+	names     []string // of its destinations
 	stop      teardown
 }
 
-// build makes the generation of cfg, which run starts after the one before (nil: it is the first), or undoes what it
-// has made.
+// build makes the generation of cfg, which run starts after the one before (nil: it is the first), or stops the parts
+// that it has started.
 func (w *workerProcess) build(ctx context.Context, cfg *config.Config, before *generation) (made *generation, err error) {
 	g := &generation{names: destinationNames(cfg)}
 	defer func() {
@@ -217,8 +217,8 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config, before *g
 	return g, nil
 }
 
-// run publishes by the first generation, and by that of each change of the configuration, until
-// ctx ends. The generation before fetches nothing from then on and ends its calls in flight.
+// run publishes with the first generation, and after each change of the configuration with a new one, until ctx ends.
+// The replaced generation fetches no more jobs and finishes its calls in flight.
 func (w *workerProcess) run(ctx context.Context, current *generation, changes <-chan change, seen *watched) error {
 	var replaced sync.WaitGroup
 	defer replaced.Wait()
@@ -350,8 +350,7 @@ func closeLate(ctx context.Context, client io.Closer, after time.Duration, log *
 	}
 }
 
-// awaitRedis waits until Redis answers, and asks it whether this process may do what it
-// has to.
+// awaitRedis waits until Redis answers, and checks that this process has the permissions that it needs.
 func awaitRedis(ctx context.Context, rdb redis.UniversalClient, namespace string, log *slog.Logger) error {
 	if err := redisconn.Wait(ctx, rdb, log, redisPatience); err != nil {
 		return err

@@ -34,8 +34,7 @@ const (
 	Retention = time.Hour
 )
 
-// retries are spaced 5 s, 10 s, … up to an hour: of these there are more than GiveUpAfter
-// has room for.
+// retries are spaced 5 s, 10 s, … up to an hour. There are more of them than fit into GiveUpAfter.
 var retries = jobs.RetryPolicy{
 	MaxRetries: 100, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: time.Hour,
 }
@@ -54,8 +53,8 @@ func BreakerOptions() breaker.Options {
 }
 
 const (
-	// mostCalls is how many calls a worker makes at once, of all receivers, unless there
-	// are even more of these.
+	// mostCalls is how many calls a worker makes at once, to all receivers together, unless there are more receivers
+	// than that.
 	mostCalls = 64
 	// mostPerReceiver is how many it makes to one of them.
 	mostPerReceiver = 8

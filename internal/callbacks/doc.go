@@ -14,8 +14,7 @@
 //
 // # Isolation of receivers
 //
-// The key of these jobs is the name of the destination of the finished job, so each receiver
-// has a breaker of its own: while one is unreachable, too slow or asks for a pause, its jobs
-// are held in Redis, until a probe succeeds. A slow receiver gets at most [perReceiver] calls
-// at once, so that slots are left for the others.
+// The key of a callback's job is the name of the finished job's destination, so each receiver has its own breaker:
+// while a receiver is unreachable, too slow or asks for a pause, its jobs are held in Redis until a probe succeeds. A
+// slow receiver gets at most [perReceiver] calls at once, so that slots are left for the others.
 package callbacks

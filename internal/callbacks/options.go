@@ -34,9 +34,9 @@ type Receiver struct {
 type Options struct {
 	// Receivers, at most one for a destination.
 	Receivers []Receiver
-	// Hosts are those to which callbacks of single jobs may go.
+	// Hosts to which callbacks of single jobs may go.
 	Hosts []string
-	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
+	// Namespace of the jobs; see jobs.WithNamespace. Default: tidegate.
 	Namespace string
 	// Worker names this process. Default: [breaker.ProcessName].
 	Worker string

@@ -43,8 +43,8 @@ func (o *ownReceivers) close() {
 	}
 }
 
-// ownReceiver returns the receiver of a job's own callback, nil if this worker does not have its destination. The
-// error is that of a host that is not allowed.
+// ownReceiver returns the receiver of a job's own callback, nil if this worker does not have its destination. It
+// returns an error if the host is not allowed.
 func (c *Callbacks) ownReceiver(key, target string) (*receiver, *url.URL, error) {
 	host := jobs.CallbackHost(target)
 	if host == "" || !slices.Contains(c.o.Hosts, host) {

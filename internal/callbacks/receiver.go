@@ -30,7 +30,7 @@ type receiver struct {
 	destination string
 	url         *url.URL
 	secrets     []webhook.Secret
-	transport   http.RoundTripper // a client would follow redirects, or fail with those that it cannot read
+	transport   http.RoundTripper // a client would follow redirects, or fail at one that it cannot read
 	own         *http.Transport
 	slots       *callSlots
 	health      health

@@ -134,9 +134,8 @@ func TestActOnFilter(t *testing.T) {
 	}
 }
 
-// serveAPI starts an API that answers by the path of a call: /slow after a while,
-// /bad with 400, anything else at once. It returns the environment of its
-// destination.
+// serveAPI starts an API that answers by the path of a call: /slow after a while, /bad with 400, anything else at
+// once. It returns the environment of its destination.
 func serveAPI(t *testing.T) []string {
 	t.Helper()
 	api := fakeapi.New(fakeapi.Options{Script: func(_ int, r *http.Request) *fakeapi.Answer {

@@ -109,7 +109,7 @@ func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
 	return c.show(p, doc, doc.fill)
 }
 
-// outcomeWords are an outcome's name, and what it means for the job and for the breaker.
+// outcomeWords has for each outcome its name, its effect on the job, and its effect on the breaker.
 var outcomeWords = map[string][3]string{
 	publisher.OutcomeSuccess:      {"ok", "completes", "counts a success"},
 	publisher.OutcomeRateLimited:  {"limited", "is rescheduled, which costs no retry", ""}, // the breaker depends on its settings

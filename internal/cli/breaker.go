@@ -68,7 +68,8 @@ func printPage[T any](p *Process, page ops.Page[T], err error) error {
 const mostFreeKeys = 10
 
 // shorten selects the lines of a table of destinations, each before its keys: limit destinations and limit limited
-// keys, and some of the keys that can be called. rest are lines about the others, of which are is true.
+// keys, and some of the keys that can be called. rest are lines about the others, for which are is the predicate,
+// such as "are closed".
 func shorten[T any](of [][]T, limit int, name func(T) string, limited func(T) bool, are string) (shown []T, rest string) {
 	left, hidden, cut := limit, 0, 0
 	for _, list := range of[:min(limit, len(of))] {
@@ -105,7 +106,7 @@ func shorten[T any](of [][]T, limit int, name func(T) string, limited func(T) bo
 
 type breakerListCmd struct{ keysFlags }
 
-// Run lists breakers, each destination's before those of its keys, limited ones first.
+// Run lists breakers: each destination, then its keys, limited ones first.
 func (c *breakerListCmd) Run(ctx context.Context, p *Process, s *session) error {
 	if c.json() {
 		page, err := s.Breakers(ctx, string(c.Destination), string(c.Cursor), int(c.Limit))

@@ -92,7 +92,7 @@ func (c *demoCmd) play(ctx context.Context, p *Process, s *session) error {
 	return err
 }
 
-// summarize prints what it took. The error says that a job was not accepted exactly once.
+// summarize prints a summary of the demo. The error says that a job was not accepted exactly once.
 func (c *demoCmd) summarize(ctx context.Context, p *Process, d *dev, s *session, took time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, summaryFor)
 	defer cancel()

@@ -73,7 +73,7 @@ func (c *enqueueCmd) rawPayload(payload []byte) []byte {
 	return wrapped
 }
 
-// fileOf is a file whose content type is that of its extension.
+// fileOf returns a file with the content type of its extension.
 func fileOf(path string, content []byte) jobs.File {
 	return jobs.File{
 		Filename: filepath.Base(path), Content: append([]byte{}, content...),

@@ -34,7 +34,7 @@ func (c *getCmd) Run(ctx context.Context, p *Process, s *session) error {
 	return c.show(p, job, func(r *rows) { r.addJob(job, calls(entries.Items), time.Now()) })
 }
 
-// calls lists the last ten calls of a job: how long each took, and what it came to.
+// calls lists the last ten calls of a job: how long each took, and its outcome.
 func calls(entries []jobs.HistoryEntry) string {
 	var all []string
 	for _, e := range entries {
@@ -92,7 +92,7 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	if j.Waiting != nil {
 		r.add("waits", j.Waiting.Text)
 	}
-	if j.ETA != nil && j.ETA.At != nil { // else what it waits for says why
+	if j.ETA != nil && j.ETA.At != nil { // otherwise the line above says why
 		r.add("starts", etaText(*j.ETA, now))
 	}
 	if j.Priority != jobs.PriorityDefault {

@@ -71,10 +71,10 @@ func (c *limitsShowCmd) Run(ctx context.Context, p *Process, s *session) error {
 // mostLimitPages bounds the pages that are read for a table.
 const mostLimitPages = 10
 
-// read returns the limits of destinations, each before those of its keys that hold calls back, and of some
-// others; rest are lines about the rest.
+// read returns the limits of destinations, each followed by the limits of its keys that hold calls back and of some
+// other keys; rest are lines about the rest.
 func (c *limitsShowCmd) read(ctx context.Context, s *session, names []string) (shown []ops.Limits, rest string, err error) {
-	of := map[string][]ops.Limits{} // by destination, its limits before those of its keys
+	of := map[string][]ops.Limits{} // by destination: its limits, then its keys' limits
 	cursor := ""
 	for i := 0; i == 0 || cursor != "" && i < mostLimitPages; i++ {
 		page, err := s.ListLimits(ctx, string(c.Destination), cursor, jobs.MaxPage)

@@ -56,7 +56,7 @@ func (c *simulateCmd) Validate() error {
 	return nil
 }
 
-// simulated is a configuration and what came of it.
+// simulated is a configuration and the result of its simulation.
 type simulated struct {
 	Config string `json:"config"`
 	simulate.Result

@@ -80,7 +80,7 @@ type findings struct {
 	errors   []*Error
 	warnings []Warning
 	bad      map[string]bool
-	yaml     *destinationsFile // names what it holds; nil: there is none
+	yaml     *destinationsFile // names the position of a setting; nil: there is no file
 }
 
 func (f *findings) fail(variable, fix, problem string, args ...any) {

@@ -37,8 +37,8 @@ type place struct {
 	line, column int
 }
 
-// destinationsFile is what the settings of the file became: variables of blocks behind those that
-// variables number, or of the block that has the destination's name.
+// destinationsFile holds the settings of the file as variables: of blocks behind the blocks that variables number, or
+// of the block with the destination's name.
 type destinationsFile struct {
 	env     *environment
 	found   *findings

@@ -470,7 +470,7 @@ func readHeaderNames(s string) (any, error) {
 	return list, nil
 }
 
-// ownHeaders are those of a response that are the gateway's own.
+// ownHeaders are the headers that the gateway itself sets in a response.
 var ownHeaders = []string{
 	"Connection", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type", "Keep-Alive", "Proxy-Authenticate",
 	"Set-Cookie", "Strict-Transport-Security", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate", "X-Content-Type-Options",

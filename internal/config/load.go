@@ -26,7 +26,7 @@ type group struct {
 
 func (g group) value() reflect.Value { return reflect.ValueOf(g.into).Elem() }
 
-// variables are those of the struct, with their full names.
+// variables returns the variables of the struct, with their full names.
 func (g group) variables() iter.Seq[variable] { return named(g.prefix, rowsOf(g.value().Type())) }
 
 // read fills the variables of a struct, and checks each value by itself. It warns of secrets

@@ -18,8 +18,7 @@ var (
 	injected = regexp.MustCompile(`^(DESTINATION|CIRCUIT_BREAKER)_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 )
 
-// knownNames is every name of the table, with the number of a block in its names, and X_FILE
-// for each secret X.
+// knownNames returns every name of the table, with the number of a block in its names, and X_FILE for each secret X.
 func knownNames(index string) []string {
 	var names []string
 	for _, v := range table() {

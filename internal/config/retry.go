@@ -122,7 +122,7 @@ func (l *loader) checkRetry(d *Destination, prefix string, bounds Retry) {
 	if d.Retry.MaxRetries == 0 && l.env.set(name) || !l.env.set(name) || !l.found.ok(name, "RETRY_MAX_RETRIES_LIMIT", "RETRY_MAX_DELAY_LIMIT") {
 		return
 	}
-	if l.env.from[name] == sourcePreset { // which knows nothing of the bounds
+	if l.env.from[name] == sourcePreset { // presets do not know the bounds
 		d.Retry.MaxRetries = min(d.Retry.MaxRetries, bounds.MaxRetriesLimit)
 		longest := time.Duration(bounds.MaxDelayLimit)
 		d.Retry.InitialDelay, d.Retry.MaxDelay = min(d.Retry.InitialDelay, longest), min(d.Retry.MaxDelay, longest)

@@ -65,8 +65,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 // making guards the making of Redactors: a configuration is copied, which a lock in it would forbid.
 var making sync.Mutex
 
-// Redactor takes the secrets of the configuration, and those that are added, out of texts. It is the
-// same one at each call.
+// Redactor returns the Redactor that removes the secrets of the configuration, and secrets that are added later, from
+// texts. Each call returns the same one.
 func (c *Config) Redactor() *secret.Redactor {
 	making.Lock()
 	defer making.Unlock()
@@ -76,8 +76,8 @@ func (c *Config) Redactor() *secret.Redactor {
 	return c.redactor
 }
 
-// ShareRedactor makes the Redactor that of the configuration before, which takes the secrets of
-// both out, and of those before.
+// ShareRedactor makes c use the Redactor of the configuration before, so that it removes the secrets of both and of
+// all earlier ones.
 func (c *Config) ShareRedactor(before *Config) {
 	c.redactor = before.Redactor()
 	c.redactor.Renew(c.Secrets()...)

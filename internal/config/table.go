@@ -26,7 +26,7 @@ type variable struct {
 	min, max string
 	oneOf    []string
 	comment  string // names the field with its documentation, as Type.Field
-	group    string // likewise that of its group
+	group    string // likewise for its group
 }
 
 // table is every variable in the order of the structs: of the process and,

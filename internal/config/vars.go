@@ -26,8 +26,8 @@ import (
 //	            (implied by the type Secret)
 //	example     value in config.example.env where the default would not do
 //
-// The comment of a variable is its documentation, that of a field of Config the title and the
-// introduction of its group.
+// The comment of a variable is its documentation; the comment of a field of Config is the title and introduction of
+// its group.
 type Config struct {
 	// Redis
 	//
@@ -174,9 +174,8 @@ type Destination struct {
 	// Parts of each window and of calls in flight that jobs of lower priorities leave to these
 	// and more urgent ones. See docs/limits.md.
 	Reserve Reserve `env:"RESERVE" example:"high=20%,default=10%"`
-	// Expression over a job's key, request, payload and priority: the key of its breaker,
-	// KEY_RATE and KEY_CONCURRENCY, such as request.path. Its token stays that of its key. See
-	// docs/limits.md.
+	// Expression over a job's key, request, payload and priority: the key of its breaker, KEY_RATE and
+	// KEY_CONCURRENCY, such as request.path. The job's own key still chooses its token. See docs/limits.md.
 	KeyBy string `form:"key expression" env:"KEY_BY" example:"request.path"`
 	// Keys of one priority take turns where calls are scarce: a limit refuses some, or the API is
 	// slow. false: first in, first out.
@@ -258,8 +257,7 @@ type Retry struct {
 	MaxRetriesLimit int `env:"MAX_RETRIES_LIMIT" envDefault:"10" min:"1"`
 	// Of max_delay_secs, in seconds.
 	MaxDelayLimit Secs `env:"MAX_DELAY_LIMIT" envDefault:"3600" min:"1"`
-	// How often a worker polls queues of which no message has come. Jobs are
-	// published when they are due.
+	// How often a worker polls queues that have sent no message. Jobs are published when they are due.
 	LoopInterval Millis `env:"LOOP_INTERVAL_MS" envDefault:"1000" min:"10"`
 }
 
@@ -349,7 +347,7 @@ type Millis time.Duration
 // Secs is written as a whole number of seconds.
 type Secs time.Duration
 
-// OffDuration is a duration of which 0 is written as off.
+// OffDuration is a duration that writes 0 as off.
 type OffDuration time.Duration
 
 func (m Millis) count() int64 { return time.Duration(m).Milliseconds() }

@@ -11,7 +11,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Weights are those of keys that take turns.
+// Weights of keys that take turns.
 type Weights map[string]float64
 
 // Bounds of Weights.

@@ -101,7 +101,7 @@ func (d *Dashboard) acts(read func(*http.Request) (act, error)) handler {
 	}
 }
 
-// selection are the jobs of an act: those of the filter, or those with ids.
+// selection holds the jobs of an act: all that match the filter, or the jobs with the ids.
 type selection struct {
 	act    ops.Act
 	all    bool
@@ -183,7 +183,7 @@ func (d *Dashboard) askAboutJobs(ctx context.Context, s selection) (question, er
 	return q, nil
 }
 
-// actOnJobs acts and says what came of it.
+// actOnJobs applies the act to the jobs and returns a message about the result.
 func (d *Dashboard) actOnJobs(ctx context.Context, s selection, why ops.Why) (flash, error) {
 	var sum jobs.ActSummary
 	var err error

@@ -22,8 +22,8 @@ type breakerPage struct {
 	// Parent is the destination's breaker, for the breaker of a key.
 	Parent *breaker.Status
 	limitedKeys
-	// Waiting counts the jobs that need its permission, Expiring those of them that expire
-	// within an hour; -1: unknown, for a key.
+	// Waiting counts the jobs that need a permit of the breaker, Expiring the ones that expire within an hour; -1:
+	// unknown, for a key.
 	Waiting, Expiring int
 	Events            []breaker.Event
 	Incidents         []breaker.Incident

@@ -28,7 +28,7 @@ type Options struct {
 	Guard *access.Guard
 	// Hub publishes events. Without it pages are only polled every few seconds.
 	Hub *feed.Hub
-	// Cache holds the data of pages; it may be that of the API. Default: one for the pages.
+	// Cache holds the data of pages; it may be shared with the API. Default: one for the pages.
 	Cache *ops.Cache
 	// Version of Tidegate, for the foot of the pages.
 	Version string

@@ -26,7 +26,7 @@ type filter struct {
 	// Held is the key whose breaker or limits hold the jobs: their own key, or a value of KEY_BY.
 	Held string
 
-	// Since, Until (RFC 3339), Error and Cause are those of [jobs.Filter].
+	// Since, Until (RFC 3339), Error and Cause are as in [jobs.Filter].
 	Since, Until, Error, Cause string
 }
 

@@ -33,7 +33,7 @@ type overviewPage struct {
 	Rows    template.HTML // of Targets: rendered once for all viewers
 
 	Backlog, Running, Failed, Refused, Expiring int
-	Oldest                                      jobs.Survey // that of the oldest job
+	Oldest                                      jobs.Survey // of the destination with the oldest job
 	Open                                        int
 }
 

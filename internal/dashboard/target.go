@@ -65,8 +65,8 @@ type limitedKeys struct {
 	// Limited are the first mostKeys of KeyCount.
 	Limited  []breaker.Status
 	KeyCount int
-	// OpenKeys counts those that are not closed, OtherKeys the keys whose breakers are closed again, or have
-	// counted refusals.
+	// OpenKeys counts the keys whose breakers are not closed; OtherKeys the keys whose breakers are closed again, or
+	// have counted refusals.
 	OpenKeys, OtherKeys int
 }
 

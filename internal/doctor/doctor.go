@@ -79,10 +79,9 @@ func NewSweeper(rdb redis.UniversalClient, o Options) *Sweeper {
 	return &Sweeper{rdb: rdb, o: o.withDefaults()}
 }
 
-// Sweep does the next portion: it checks all jobs in flight, and continues the round through
-// all other records for up to budget round trips (0: 1,000), each of which takes Redis about
-// a millisecond. done is true if this ended a round. After an error the next call begins a
-// new one.
+// Sweep does the next portion: it checks all jobs in flight, and continues the round through all other records for up
+// to budget round trips (0: 1,000). A round trip takes Redis about a millisecond. done is true if this ended a round.
+// After an error the next call begins a new one.
 func (s *Sweeper) Sweep(ctx context.Context, budget int) (report *Report, done bool, err error) {
 	if budget <= 0 {
 		budget = defaultBudget

@@ -29,8 +29,8 @@ func leases(queue string) index {
 	return index{queue, store.LeaseKey(queue), "lease", "lease", fmt.Sprint(store.Lease.Milliseconds())}
 }
 
-// indexesOf are all indexes of a queue but the pending list, those of jobs in flight, and the sets of single
-// batches, keys and breakers, which the scan of the keys finds.
+// indexesOf returns the indexes of a queue, except the pending list, the indexes of jobs in flight, and the sets of
+// single batches, keys and breakers, which the scan of the keys finds.
 func indexesOf(queue string) []index {
 	var out []index
 	add := func(key, where, check string) { out = append(out, index{queue, key, where, check, ""}) }

@@ -48,8 +48,8 @@ func (l *listed) has(id string) bool {
 	return i < len(l.sums) && l.sums[i]&^1 == s
 }
 
-// tombstones counts the entries that a fetch will drop: those of jobs that are not pending,
-// and all but one of each pending job.
+// tombstones counts the entries that a fetch will drop: all entries of jobs that are not pending, and all but one of
+// each pending job.
 func (l *listed) tombstones() int {
 	l.sort()
 	distinct := 0

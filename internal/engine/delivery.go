@@ -111,8 +111,8 @@ type inFlight struct {
 	parked  map[string]bool      // ids of the jobs without a slot
 	suspect *Suspect
 	freed   chan struct{} // gets a value when there may be a slot
-	// before is what the engine that this one replaces has in flight still, after that of the engine that replaces
-	// this one; nil: there is none.
+	// before are the jobs still in flight in the engine that this one replaces, after the jobs in the engine that
+	// replaces this one; nil: there is no such engine.
 	before, after atomic.Pointer[inFlight]
 	left          bool // its engine has ended; guarded by linking
 }

@@ -90,7 +90,7 @@ type Options struct {
 	Recovered func(msg *store.Message, s store.Applied)
 }
 
-// An engine is built in layers: each knows those below it, and nothing of those above.
+// An engine is built in layers: a layer knows the layers below it, and none above.
 
 // core is what all layers share: the jobs in flight, their leases, and Redis.
 type core struct {
@@ -150,8 +150,8 @@ type waker struct {
 	wake  chan struct{} // ends the pause of a fetch
 }
 
-// maintainer moves due jobs, ends expired ones, releases children and deferred jobs, deletes old ones,
-// and applies outcomes, after which there may be some of these.
+// maintainer moves due jobs, ends expired ones, releases children and deferred jobs, and deletes old ones. It also
+// applies outcomes, which can make such work.
 type maintainer struct {
 	waker
 

@@ -233,7 +233,7 @@ func (p *permits) giveBack(permit any) {
 	}
 }
 
-// grant is that of the permits; false without any.
+// grant returns the grant of the permits; false if there are none.
 func (p permits) grant() (Grant, bool) {
 	if len(p) == 0 {
 		return Grant{}, false
@@ -281,7 +281,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	now := time.Now()
 	e.bufferMu.Lock()
 	queues := e.order(now)
-	if g.Queues > 0 { // also of those that seemed to be empty: the gate has seen jobs
+	if g.Queues > 0 { // also queues that seemed to be empty: the gate has seen jobs
 		queues = e.o.Queues[:g.Queues]
 	}
 	e.paused = false
@@ -320,8 +320,8 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	return 0, all, nil
 }
 
-// takeQueue fetches jobs of a queue. Held jobs of keys that are due alternate with the other jobs: pending jobs
-// and, while keys take turns, jobs of these keys.
+// takeQueue fetches jobs of a queue. Held jobs of keys that are due alternate with the other jobs: pending jobs and,
+// while keys take turns, jobs in turn.
 func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 	if e.scarce() {
 		if err := e.beginTurns(queue); err != nil {

@@ -80,7 +80,7 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 // errRefused ends a fetch whose job costs more than the destination has now.
 var errRefused = errors.New("the destination has not as much as the next job costs")
 
-// refused puts the job back, and those that were fetched behind it, and makes its queue the next one.
+// refused puts back the job and the jobs that were fetched behind it, and makes its queue the next one.
 func (e *holder) refused(d *Delivery, behind []store.Fetched) error {
 	e.bufferMu.Lock()
 	e.refusedIn = d.Queue

@@ -73,7 +73,7 @@ func (e *queues) beginTurns(queue string) error {
 	return e.sort(ctx, queue)
 }
 
-// sort sorts pending jobs by their keys: those that fetches have left, or all by KEY_BY.
+// sort sorts pending jobs by their keys: jobs that fetches have left, or all jobs by KEY_BY.
 func (e *queues) sort(ctx context.Context, queue string) error {
 	e.bufferMu.Lock()
 	more := e.unsorted[queue] || e.o.KeyOf != nil

@@ -73,7 +73,7 @@ func (e *Explainer) placeInKey(ctx context.Context, job *jobs.Job, queue string,
 	n := int(rank.Val())
 	w.Rank, w.KeyAhead = &n, &n
 	if least := n + int(keys.Val()); w.Reason == Turn && least > 0 {
-		w.AheadAtLeast = &least // one of each of these keys, which may have more turns before
+		w.AheadAtLeast = &least // one of each key before it, and a key may have several turns
 	} else {
 		w.Ahead = &n
 	}
@@ -81,9 +81,9 @@ func (e *Explainer) placeInKey(ctx context.Context, job *jobs.Job, queue string,
 	return nil
 }
 
-// placeInQueue finds the job in its queue, or among those that its breaker deferred: when that closes, these go behind
-// the jobs in the queue, in the order in which they are due. Its place is not exact where keys may take turns, and far
-// behind jobs that have left the queue.
+// placeInQueue finds the job in its queue, or among the jobs that its breaker deferred. When the breaker closes,
+// deferred jobs go behind the jobs in the queue, in the order in which they are due. Its place is not exact where
+// keys may take turns, and far behind jobs that have left the queue.
 func (e *Explainer) placeInQueue(ctx context.Context, job *jobs.Job, queue string, w *Waiting, deferred bool) (found bool, err error) {
 	var length, index, keyed, turns, held *redis.IntCmd
 	var gone *redis.StringCmd

@@ -18,7 +18,7 @@ type Breaker struct {
 	Alone *jobs.RefusedAlone
 }
 
-// ReadBreaker reads a breaker of the client's namespace. Errors: those of [breaker.Namespace.Get], and Redis's.
+// ReadBreaker reads a breaker of the client's namespace. Errors: as from [breaker.Namespace.Get], or Redis's.
 func ReadBreaker(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client, name string) (b Breaker, err error) {
 	if b.Status, err = breaker.Namespace(client.Namespace()).Get(ctx, rdb, name); err != nil {
 		return Breaker{}, err //nolint:wrapcheck // it says what failed

@@ -25,7 +25,7 @@ func Urgency(b breaker.Status, now time.Time) int {
 }
 
 const (
-	// Callable is the Urgency of a breaker that can be called, atLimit that of one whose limits hold calls back.
+	// Callable is the Urgency of a breaker that permits calls; atLimit of a breaker whose limits hold calls back.
 	Callable = 3
 	atLimit  = 1
 )
@@ -35,13 +35,13 @@ func LimitedFirst(list []breaker.Status, now time.Time) {
 	slices.SortStableFunc(list, func(a, b breaker.Status) int { return cmp.Compare(Urgency(a, now), Urgency(b, now)) })
 }
 
-// ErrInvalidCursor is the error of a cursor that no page had.
+// ErrInvalidCursor is returned for a cursor that no page had.
 var ErrInvalidCursor = errors.New("is not a cursor that a list has returned; start without one")
 
-// PageOfBreakers returns the breakers after a cursor, "" for the first page, at most limit, and the cursor
-// of the next page, "" after the last one. Those of destinations come first, each before those of its keys
-// that are limited; then those of other keys; by name. One that changes while pages are read may be missed
-// or repeated. The error is ErrInvalidCursor.
+// PageOfBreakers returns the breakers after a cursor, "" for the first page, at most limit, and the cursor of the
+// next page, "" after the last one. First come the destinations, each followed by its limited keys, then all other
+// keys, by name. A breaker that changes while pages are read may be missed or repeated. The error is
+// ErrInvalidCursor.
 func PageOfBreakers(all []breaker.Status, cursor string, limit int, now time.Time) (page []breaker.Status, next string, err error) {
 	const limited, other = "limited:", "other:" // in this order
 	after := ""

@@ -74,8 +74,8 @@ func Limits(l breaker.Limits, now time.Time) (out []Limit) {
 	return out
 }
 
-// LimitsWith words the limits of a breaker, of which an operator's, nil for none, comes first; named are those of named
-// limits.
+// LimitsWith words the limits of a breaker. The limit that an operator has set, nil for none, comes first; named are
+// the operators' settings of named limits, by name.
 func LimitsWith(l breaker.Limits, o *store.Override, named map[string]store.Override, now time.Time) []Limit {
 	out := Limits(l, now)
 	for i, n := range out {

@@ -62,8 +62,8 @@ func forCost(b breaker.Status, cost int) breaker.Status {
 	return b
 }
 
-// reservedFor says that what is left of a limit is kept for jobs that are more urgent than those of a priority; "" if it
-// is not.
+// reservedFor says that the rest of a limit is reserved for jobs more urgent than the given priority; "" if it is
+// not.
 func reservedFor(b breaker.Status, p jobs.Priority) string {
 	percent, names := 0, []string{}
 	for word := range strings.SplitSeq(b.Reserve, ",") {

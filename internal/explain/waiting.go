@@ -170,7 +170,7 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 	if !due.After(f.now) {
 		return nil
 	}
-	// A job that the breaker of its key deferred waits as those that it holds.
+	// A job that the breaker of its key has deferred waits like a job that the breaker holds.
 	if b := f.deferring; b != nil && b.State == breaker.Open && (b.Cause == breaker.CauseCredentials || b.UntilReset || !due.After(b.OpenUntilRedis.Add(time.Second))) {
 		return f.describe(*b, store.Reason(j.ReasonCode).About())
 	}
@@ -208,8 +208,7 @@ func (w *Waiting) ends(at, now time.Time) *Waiting {
 	return w
 }
 
-// maxRetries is that of the policy of a job that waits for a retry, its own or its destination's; "" if it is
-// not known.
+// maxRetries is the most retries of a job that waits for one, by its own policy or its destination's; "" if unknown.
 func maxRetries(j *jobs.Job) string {
 	if j.Retry != nil {
 		return strconv.Itoa(j.Retry.MaxRetries)
@@ -263,7 +262,7 @@ func holder(j *jobs.Job) (name, key string) {
 	return name, strings.TrimPrefix(name, j.Destination+"/")
 }
 
-// deferredByKey reports whether the breaker of a key of the job deferred it: of its own key, or of that of KEY_BY.
+// deferredByKey reports whether the breaker of a key of the job deferred it: its own key, or its key by KEY_BY.
 func deferredByKey(j *jobs.Job) bool {
 	r := store.Reason(j.ReasonCode)
 	return r.Code() == store.ReasonBreakerOpen && strings.HasPrefix(r.About(), j.Destination+"/")

@@ -81,7 +81,7 @@ func split(args ...any) (any, error) {
 // maxText bounds the text that json reads, in bytes.
 const maxText = 16 << 10
 
-// fromText reads JSON within a text, such as that of a header.
+// fromText reads JSON within a text, such as a header's value.
 func fromText(args ...any) (any, error) {
 	if len(args) == 1 {
 		if text, ok := args[0].(string); ok && len(text) <= maxText {
@@ -91,7 +91,7 @@ func fromText(args ...any) (any, error) {
 	return nil, fmt.Errorf("json takes 1 argument: a text of at most %d bytes", maxText)
 }
 
-// values are those of an object, in the order of their names.
+// values returns the values of an object, in the order of their names.
 func values(args ...any) (any, error) {
 	if len(args) == 1 {
 		if object, ok := args[0].(map[string]any); ok && len(object) <= maxParts {

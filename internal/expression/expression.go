@@ -59,7 +59,7 @@ type Type int
 
 // The types of variables.
 const (
-	// Any is a value of [JSON], a map or a list of such values.
+	// Any is a value of [JSON], or a map or list of these.
 	Any Type = iota
 	// Int is an int.
 	Int
@@ -69,11 +69,11 @@ const (
 	Bool
 	// String is a string of at most some 100 bytes; longer text is Any.
 	String
-	// Lazy is a func() any that returns an Any. It is called each time that an expression gets
-	// to the variable, so it keeps what is expensive to make.
+	// Lazy is a func() any that returns an Any. It is called each time that an expression gets to the variable, so it
+	// should cache expensive values.
 	Lazy
-	// Members is a map[string]any of which an expression uses the values of constant names, as in
-	// parents.upload and parents["alice-7:upload"], and never the map.
+	// Members is a map[string]any. An expression can use only its values by constant names, as in parents.upload and
+	// parents["alice-7:upload"], never the map itself.
 	Members
 )
 
@@ -180,8 +180,8 @@ func (p *Program) Eval(env map[string]any) (any, error) {
 	return v, nil
 }
 
-// configs are pools of configurations of the language, by options: to make one takes longer than to
-// compile an expression. Goroutines do not share one, because it keeps what it knows of types.
+// configs are pools of configurations of the language, by options: making one takes longer than compiling an
+// expression. Goroutines do not share a configuration, because it caches types.
 var configs sync.Map
 
 func configsOf(o Options) *sync.Pool {

@@ -189,8 +189,8 @@ func (t *Template) Fill(value func(*Program) (string, error)) (string, error) {
 
 var errTooLong = fmt.Errorf("the text is longer than %d bytes", memory)
 
-// Fits reports whether a value of Eval has at most so many bytes as JSON, roughly: characters
-// that JSON escapes and digits count as 1. It looks at no more than that.
+// Fits reports whether a value of Eval has at most the given number of bytes as JSON, roughly: a digit, and a
+// character that JSON escapes, counts as 1. It stops reading at that number.
 func Fits(v any, bytes int) bool { return fits(v, &bytes) }
 
 func fits(v any, left *int) bool {

@@ -27,8 +27,8 @@ const (
 	// XRateLimit sends X-RateLimit-Limit, -Remaining and -Reset with every answer;
 	// the reset is in seconds since 1970, as with GitHub.
 	XRateLimit
-	// Scope sends X-RateLimit-Scope, user or global, with each refusal, and
-	// X-RateLimit-Global with those of the global limit, as Discord does.
+	// Scope sends X-RateLimit-Scope, user or global, with each refusal, and X-RateLimit-Global with each refusal by
+	// the global limit, as Discord does.
 	Scope
 )
 

@@ -53,7 +53,7 @@ type Stats struct {
 	Accepted int `json:"accepted"`
 	// Limited calls were refused: Options.LimitedStatus or 429.
 	Limited int `json:"limited"`
-	// Wasted are those of them that the caller could have avoided; see Receipt.
+	// Wasted counts the refusals that the caller could have avoided; see Receipt.
 	Wasted int `json:"wasted"`
 	// Duplicates were answered without effect (Options.Dedupe).
 	Duplicates int `json:"duplicates"`

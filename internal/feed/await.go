@@ -8,10 +8,9 @@ import (
 // Awaited is what a caller waits for: the end of a job, or of any job of a batch.
 type Awaited struct{ Job, Batch string }
 
-// Await sends a value on the channel after each event of what is awaited from now on; stop must be
-// called. All waiters share the hub's reads of Redis. An event is not certain, such as if the job had
-// started before the hub: callers read the job from time to time. Errors: ErrClosed, the context's, or
-// that of the hub's first poll.
+// Await sends a value on the channel after each event of what is awaited from now on; stop must be called. All
+// waiters share the hub's reads of Redis. An event is not certain, such as if the job had started before the hub:
+// callers read the job from time to time. Errors: ErrClosed, the context's, or the error of the hub's first poll.
 func (h *Hub) Await(ctx context.Context, of Awaited) (ended <-chan struct{}, stop func(), err error) {
 	c := make(chan struct{}, 1)
 	stop = func() {

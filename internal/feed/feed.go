@@ -260,10 +260,10 @@ func (h *Hub) since(next uint64) (events []Event, more <-chan struct{}, ok bool)
 	return h.recent[min(next, h.end())-h.first:], h.more, true
 }
 
-// Subscribe subscribes to events; Close must be called. With After the events begin after that
-// event: exactly if the hub buffers it, otherwise with some that were delivered before, which
-// have the same IDs. If events may be missing, a Gap comes first. ctx bounds Subscribe only.
-// Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or that of the hub's first poll.
+// Subscribe subscribes to events; Close must be called. With After the events begin after that event: exactly if the
+// hub buffers it, otherwise with some that were delivered before, which have the same IDs. If events may be missing,
+// a Gap comes first. ctx bounds Subscribe only. Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or the error
+// of the hub's first poll.
 func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription, error) {
 	if o.After != "" {
 		if _, ok := instantOf(o.After); !ok {

@@ -60,7 +60,7 @@ type Window struct {
 	Fixed bool
 	// Words name it: "60 calls an hour".
 	Words string
-	// Cost is what a job takes of it, on average.
+	// Cost is how much a job takes from the limit, on average.
 	Cost float64
 }
 
@@ -104,7 +104,7 @@ const (
 	steps    = 1000                     // of the model
 	farthest = 2 * 366 * 24 * time.Hour // beyond it there is no forecast
 	overhead = time.Millisecond         // of a worker, beside each call
-	// mostAdded new jobs are part of a forecast of them; what others take is that of these.
+	// mostAdded bounds the new jobs that the model plays; the starts of further ones are extrapolated.
 	mostAdded = 100
 	// turnShare of the fetches begin with another queue than the most urgent one, see engine.queues.order.
 	turnShare    = 1.0 / 8 / (Classes - 1)
@@ -190,7 +190,7 @@ func (m *meter) last(n, t float64) float64 {
 // whole is how much of a fixed window jobs can use.
 func (m *meter) whole() float64 { return max(1, math.Floor(m.calls/m.cost+1e-9)) * m.cost }
 
-// take takes n calls that were there at an instant and of which the last starts at another one.
+// take takes n calls that were waiting at t. The last of them starts at start.
 func (m *meter) take(n, t, start float64) {
 	if !m.zone {
 		m.tat = max(max(m.tat, t)+n*m.unit*m.cost, start+m.unit*m.cost)
@@ -400,7 +400,7 @@ func (q *Queue) PlaceAt(t time.Time) float64 {
 	return place
 }
 
-// PlaceInTurn is the place of the job with so many others of its key before it, where keys take turns.
+// PlaceInTurn is the place of a job with the given number of jobs of its key before it, where keys take turns.
 func (q *Queue) PlaceInTurn(before int) float64 {
 	jobs := 0
 	for _, n := range q.Keys {

@@ -22,8 +22,8 @@ func None(because string) ETA { return ETA{Because: because} }
 
 // Accuracy is how good earlier forecasts of a destination were.
 type Accuracy struct {
-	// Errors are those of forecasts of Starts jobs, (real − forecast) / (forecast wait + 1 s), sorted. Inside of them lay in
-	// their range.
+	// Errors of the forecasts for Starts jobs, as (real − forecast) / (forecast wait + 1 s), sorted. Inside counts
+	// the forecasts whose range held the real start.
 	Errors         []float64
 	Inside, Starts int
 }
@@ -35,7 +35,7 @@ const (
 	gain      = 4.5 // of the correction
 )
 
-// bounds are the errors between which 90 % lie: of few jobs, those of a wide range.
+// bounds returns the errors between which 90 % lie. With few jobs it returns a wide range.
 func (a *Accuracy) bounds() (low, high float64) {
 	e := a.Errors
 	if !a.Known() {
@@ -45,8 +45,9 @@ func (a *Accuracy) bounds() (low, high float64) {
 		}
 		return max(low, -1), high
 	}
-	// As split conformal prediction has it: the quantile of one more than there are. It is that of fewer where ranges
-	// held more than they are to, as errors were larger before (Gibbs and Candès, Adaptive Conformal Inference, 2021).
+	// As in split conformal prediction, the quantile is taken for one error more than there are. If the ranges held
+	// too many starts, as errors were larger before, it is a lower one (Gibbs and Candès, Adaptive Conformal
+	// Inference, 2021).
 	part := min(0.98, max(0.35, wanted+gain*(wanted-a.Share())))
 	k := int(math.Ceil((1 + part) / 2 * float64(len(e)+1)))
 	return max(e[len(e)-min(k, len(e))], -1), e[min(k, len(e))-1]
@@ -68,13 +69,13 @@ func (a *Accuracy) Median() float64 {
 	return off[len(off)/2]
 }
 
-// Width is that of a range, as a part of the wait.
+// Width is the width of a range, as a part of the wait.
 func (a *Accuracy) Width() float64 {
 	low, high := a.bounds()
 	return high - low
 }
 
-// ETA is that of a job whose start is forecast for an instant, and which does not start before another.
+// ETA returns the ETA of a job whose start is forecast for an instant, and which cannot start before notBefore.
 func (f *Forecast) ETA(start, notBefore time.Time) ETA {
 	if f.Stopped != "" {
 		return None(f.Stopped)

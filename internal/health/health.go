@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Addr is host:port; port 0 is a free one.
 	Addr string
-	// OrFree takes a free port, with a warning, where that of Addr is taken.
+	// OrFree takes a free port, with a warning, if the port of Addr is taken.
 	OrFree bool
 	// Ready answers /readyz. It is asked at most once a second.
 	Ready func(context.Context) Report
@@ -136,8 +136,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// healthz answers that the process lives. It asks nothing of Redis, so that an outage of
-// Redis does not restart all workers.
+// healthz answers that the process lives. It does not ask Redis, so that an outage of Redis does not restart all
+// workers.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintln(w, "ok")

@@ -26,9 +26,9 @@ const octetStream = "application/octet-stream"
 // maxFormValues bounds the values of a form.
 const maxFormValues = 1000
 
-// Body returns the body of a job's call, and its content type: the payload in the encoding of
-// the request. It is the same for each call of the job: fields are in the order of their names,
-// those of a multipart form before its files. The error is a *jobs.ValidationError.
+// Body returns the body of a job's call, and its content type: the payload in the encoding of the request. It is the
+// same for each call of the job: fields are in the order of their names, and a multipart form's fields come before
+// its files. The error is a *jobs.ValidationError.
 func Body(j *jobs.Job) (body []byte, contentType string, err error) {
 	switch j.Request.Encoding {
 	case "", jobs.EncodingJSON:

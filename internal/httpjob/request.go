@@ -73,8 +73,7 @@ func (p *problems) add(field, format string, args ...any) {
 	}
 }
 
-// inRequest adds the problems of a request but for those that its own Validate reports: of what is
-// too long nothing is added.
+// inRequest adds the problems of a request that its own Validate does not report. Parts that are too long add none.
 func (p *problems) inRequest(r *jobs.Request) {
 	if problem := methodProblem(r.Method); problem != "" {
 		p.add("request.method", "%s", problem)
@@ -222,7 +221,7 @@ var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`(?:x-)?(?:host|server)-?name|x-(?:backend|gateway|server|trusted)-host|host|disguised-host|was-default-hostname|(?:x-|rack-)url-(?:scheme|proto)|(?:x-)?(?:base-url|request-ur[il])`,
 	// Addresses of the caller, except headers that APIs ask for, such as PSU-IP-Address.
 	`(?:.+-)?(?:(?:true)?client|real|connecting|connection|origin|originating|remote|true|src|source|peer|socket|cluster|proxy-?user|trusted|from|backend)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-orig-.*|x-ip|x-custom-ip-authorization`,
-	// Certificates of the caller (RFC 9440, and those of proxies).
+	// Certificates of the caller (RFC 9440, and the headers of proxies).
 	`(?:.+-)?(?:tls-)?client-?(?:cert|certificate|verify|dn|s-dn|i-dn|subject|issuer)(?:-.*)?|x-forwarded-tls.*|xfcc|x-arr-.*|x-amzn-mtls-.*`,
 	// Identities that gateways have checked.
 	`x-ms-client-principal.*|x-ms-token-.*|x-goog-iap-.*|x-goog-authenticated-user-.*|x-serverless-authorization|x-amzn-oidc-.*`,
@@ -236,8 +235,9 @@ var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`x-accel-.*|x-sendfile.*|x-middleware-.*|x-invoke-.*|x-next-.*|x-now-.*|x-matched-path|x-prerender-revalidate|x-waws-.*|x-site-deployment-id`,
 }, "|") + `)$`)
 
-// methodHeader matches the headers by which frameworks take another method than that of the request, in lower case.
-// A call with one would not be what its job says: what may be retried, and what rules and people see, is its method.
+// methodHeader matches the headers, in lower case, that make frameworks override the request's method. With one of
+// them a call would not do what its job says, and the job's method decides about retries, and is what rules and
+// people see.
 var methodHeader = regexp.MustCompile(`^(?:(?:x-)?(?:http-)?(?:method|verb)-override|(?:x-|http-|x-http-|x-request-)(?:method|verb))$`)
 
 // MethodHeader returns what is wrong with a header that asks for another method, "" for other headers.

@@ -26,7 +26,7 @@ type field struct {
 // payloadField is the index of the payload in fields.
 const payloadField = 3
 
-// fields are those that an enqueue may set, in the order in which messages list them.
+// fields lists the fields that an enqueue may set, in the order of messages.
 var fields = []field{
 	{"id", func(v []byte, s *jobs.Spec) error { return setText(v, &s.ID) }},
 	{"destination", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Destination) }},

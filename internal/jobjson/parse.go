@@ -31,9 +31,8 @@ var ErrNotUTF8 error = &SyntaxError{"is not UTF-8, as JSON is"}
 // of what the JSON leaves out. What cannot be chosen at an enqueue is passed over. The payload is
 // a part of data, which must stay as it is until the job is enqueued.
 //
-// Errors: [ErrNotUTF8], or another *SyntaxError where data is not a JSON object, else a
-// *jobs.ValidationError that names each wrong field, in the order of data, those of objects with their path, such
-// as retry.max_retries.
+// Errors: [ErrNotUTF8], or another *SyntaxError where data is not a JSON object, else a *jobs.ValidationError that
+// names each wrong field, in the order of data; fields of objects by their path, such as retry.max_retries.
 func Parse(data []byte, spec *jobs.Spec) error {
 	if !utf8.Valid(data) {
 		return ErrNotUTF8
@@ -221,8 +220,8 @@ func (p *parser) set(name string, value []byte) {
 	}
 }
 
-// Elements takes an array apart, into parts of data. ok is false if it has more elements than most. The error is
-// that of JSON.
+// Elements takes an array apart, into parts of data. ok is false if it has more elements than most. The error comes
+// from encoding/json.
 func Elements(data []byte, most int) (elements [][]byte, ok bool, err error) {
 	if !json.Valid(data) {
 		var anything any

@@ -39,7 +39,7 @@ type Options struct {
 	// RefreshTokensFile, unless empty, is a JSON object from key to refresh token, which is
 	// read again when it changes. Without it the source gets tokens with client credentials.
 	RefreshTokensFile string
-	// Sealer is that of the fleet; nil: each process gets tokens of its own, which sources with the same Own share.
+	// Sealer of the fleet; nil: each process gets its own tokens, which sources with the same Own share.
 	Sealer *seal.Sealer
 	Own    *Own // nil: one of this source alone
 	Logger *slog.Logger
@@ -71,7 +71,7 @@ type Own struct {
 	record string
 }
 
-// NewOwn returns that of a process.
+// NewOwn returns the Own of a process.
 func NewOwn() (*Own, error) {
 	own, err := seal.Own()
 	if err != nil {

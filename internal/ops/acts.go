@@ -128,7 +128,7 @@ func instant(t time.Time) string {
 type Results struct {
 	jobs.ActSummary
 
-	// Items are those that were reached, in the order of the ids.
+	// Items are the results of the jobs that were reached, in the order of the ids.
 	Items []Result `json:"items"`
 }
 

@@ -50,8 +50,8 @@ func Confine(ctx context.Context, f jobs.Filter) (jobs.Filter, error) {
 	return f, nil
 }
 
-// Find returns the id of the job that the caller of ctx means: for a confined one the job's own id, or its name without
-// that of the token. A job out of its bounds is jobs.ErrNotFound, after as many reads as one that does not exist.
+// Find returns the id of the job that the caller of ctx means: for a confined one the job's own id, or its name
+// without the token's name. A job out of its bounds is jobs.ErrNotFound, after as many reads as a missing one.
 func (s *System) Find(ctx context.Context, id string) (string, error) {
 	caller, _ := access.From(ctx)
 	if !caller.Confined() {

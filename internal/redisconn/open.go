@@ -28,11 +28,10 @@ type Options struct {
 	ReadTimeout time.Duration
 	// WriteTimeout bounds the sending of a command likewise. Default: 3 s.
 	WriteTimeout time.Duration
-	// PoolSize is the number of connections (on a Cluster: to each node). A
-	// pool_size in the URL goes first. Default: that of go-redis, 10 for each
-	// CPU (Cluster: 5 for each CPU and node).
+	// PoolSize is the number of connections (on a Cluster: to each node). A pool_size in the URL goes first. Default:
+	// as in go-redis, 10 for each CPU (Cluster: 5 for each CPU and node).
 	PoolSize int
-	// Logger receives at debug level what go-redis has to say; see
+	// Logger receives the log of go-redis at debug level; see
 	// [SetLibraryLogger]. Default: nothing is written.
 	Logger *slog.Logger
 }
@@ -62,7 +61,7 @@ const (
 //     each connection.
 //   - No CLIENT SETINFO on connect (DisableIdentity): one round trip less, and
 //     one command less that an ACL must allow.
-//   - Few idle connections are kept (MaxIdleConns): with the default those of one burst stay
+//   - Few idle connections are kept (MaxIdleConns): with the default the connections of one burst stay
 //     open for good.
 //   - No separate pool for pipelines (PipelinePoolSize -1): it would add up to 10
 //     connections to each client, uncounted by PoolSize, for no gain in speed.

@@ -38,9 +38,9 @@ func (e *RightsError) Error() string {
 		"; give it those of deploy/redis/users.acl"
 }
 
-// CheckRights asks Redis, in one round trip, whether its user may do all that workers
-// and commands do. It returns a [*RightsError] if not, and nil if Redis cannot
-// answer that: it can from version 7.0 on. Keys and channels are those of asynq and a namespace.
+// CheckRights asks Redis, in one round trip, whether its user may do all that workers and commands do. It returns a
+// [*RightsError] if not, and nil if Redis cannot answer the question: it can from version 7.0 on. It checks the keys
+// and channels of asynq and of a namespace.
 func CheckRights(ctx context.Context, client redis.UniversalClient, namespace string) error {
 	keyPatterns := []string{"~" + namespace + ":*", "~asynq:*"}
 	channelPatterns := []string{"&" + namespace + ":*", "&asynq:cancel"}
@@ -101,8 +101,7 @@ func CheckRights(ctx context.Context, client redis.UniversalClient, namespace st
 // sample is a name that a pattern of keys or channels allows.
 func sample(pattern string) string { return strings.TrimRight(pattern[1:], "*") }
 
-// lacking returns patterns of which no command is allowed, and commands that are not allowed
-// for any other pattern.
+// lacking returns patterns for which no command is allowed, and commands that are not allowed for any other pattern.
 func lacking(may map[string]bool, patterns, commands []string) []string {
 	var out []string
 	for _, pattern := range patterns {

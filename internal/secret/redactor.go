@@ -98,8 +98,8 @@ func (r *Redactor) Add(source string, secrets ...string) {
 // mostEarlier bounds the secrets before a Renew that are still taken out.
 const mostEarlier = 1000
 
-// Renew makes r take out these secrets beside those of New and of the Renews before: of what is not among
-// these, the latest 1,000. Texts of calls in flight may hold the ones before.
+// Renew makes r take out these secrets in addition to the earlier ones, from New and earlier Renews: texts of calls
+// in flight may still hold them. Of the secrets that are replaced r keeps the latest 1,000.
 func (r *Redactor) Renew(secrets ...string) {
 	for {
 		was := r.known.Load()

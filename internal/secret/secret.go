@@ -5,7 +5,7 @@
 //   - tokens, keys and passwords from 4 bytes on, and user:password, but not a user's name;
 //   - the values of configured headers, but for those whose meaning is public (Accept,
 //     Content-Type, User-Agent …), and of the parameters of configured URLs, from 6 bytes
-//     on; from 4 where the name is that of a credential;
+//     on, or from 4 if the name is a credential's;
 //   - segments of the paths of configured URLs from 16 bytes on that are not plain words.
 package secret
 
@@ -25,10 +25,10 @@ const Mask = "[redacted]"
 // Shortest lengths in bytes of what is secret. Shorter values stand in any text.
 const (
 	shortestValue   = 6  // of a header or a parameter
-	shortestNamed   = 4  // of one whose name is that of a credential
+	shortestNamed   = 4  // of a value whose name is a credential's
 	shortestSegment = 16 // of a path
 
-	// ShortestPassword is that of the password of user:password.
+	// ShortestPassword is the shortest password in user:password.
 	ShortestPassword = shortestNamed
 )
 

@@ -18,14 +18,14 @@ const Kinds = "window:60/1h, window:60/1h@UTC, sliding:60/1h, bucket:60/1h:10, p
 // MaxSliding bounds the calls of a window that slides.
 const MaxSliding = 1_000_000
 
-// API is a model of an API, of which calls take what its limits have.
+// API is a model of an API, whose limits each call draws on.
 type API struct {
 	limits            []limit
 	outages           [][2]time.Duration // begin, since the start, and length
 	retryAfter, tells bool
 }
 
-// limit is one limit of an API, and what is used of it.
+// limit is one limit of an API, and how much of it is used.
 type limit interface {
 	// wait is how long no call is accepted; 0 is not at all.
 	wait(now time.Time) time.Duration
@@ -35,7 +35,7 @@ type limit interface {
 	left(now time.Time) breaker.Budget
 }
 
-// ParseAPI reads a model: its limits, which hold together, outages, and what it announces, with commas between them.
+// ParseAPI reads a model: its limits, which hold together, outages, and announcements, with commas between them.
 func ParseAPI(text string) (*API, error) {
 	a := &API{}
 	for part := range strings.SplitSeq(text, ",") {

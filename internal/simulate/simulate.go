@@ -60,7 +60,7 @@ func Poisson(rate breaker.Rate, during time.Duration, seed uint64) (at []time.Du
 	}
 }
 
-// Result is what came of it. Times are in seconds.
+// Result of a simulation. Times are in seconds.
 type Result struct {
 	// Jobs that arrived, and what became of them; Left had not ended at the end.
 	Jobs      int `json:"jobs"`
@@ -70,7 +70,7 @@ type Result struct {
 	Left      int `json:"left"`
 	// Drained is when the last job ended; nil if any is left.
 	Drained *float64 `json:"drained_secs"`
-	// Calls, of which the API refused Wasted, and Down failed in an outage.
+	// Calls made; the API refused Wasted of them, and Down failed in an outage.
 	Calls  int `json:"calls"`
 	Wasted int `json:"wasted"`
 	Down   int `json:"down"`
@@ -88,7 +88,7 @@ type Result struct {
 	Points []Point `json:"points"`
 }
 
-// Point is one step of a Result; Backlog is that of its end.
+// Point is one step of a Result; Backlog is the backlog at its end.
 type Point struct {
 	Accepted int `json:"accepted"`
 	Wasted   int `json:"wasted"`
@@ -446,7 +446,7 @@ func (c commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// event is something that happens at an instant; order is that of events at one.
+// event is something that happens at an instant; order sorts events at the same instant.
 type event struct {
 	at    time.Time
 	order int

@@ -16,7 +16,7 @@ var keysScript = script("keys")
 const (
 	// sampledEach is how many ids are read at each end of a queue.
 	sampledEach = 400
-	// mostHeldKeys bounds the keys whose held jobs are counted in a queue, mostKeys those that are returned.
+	// mostHeldKeys bounds the keys whose held jobs are counted in a queue, mostKeys the keys that are returned.
 	mostHeldKeys, mostKeys = 1000, 100
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
-// Eviction is what a server does when its memory is full. On a Cluster, that of all masters.
+// Eviction is what a server does when its memory is full; on a Cluster, what all masters do.
 type Eviction struct {
 	// Policy is its maxmemory-policy, on a Cluster the first that drops keys; "" if it is not told.
 	Policy string

@@ -148,7 +148,7 @@ func ReleaseChildren(ctx context.Context, rdb redis.UniversalClient, parent Ref)
 type childReleaser struct {
 	rdb    redis.UniversalClient
 	failed map[string]bool // queues of failed calls, which it skips
-	errs   []error         // the first of each of these queues
+	errs   []error         // the first one of each failed queue
 }
 
 func (c *childReleaser) fail(queue string, err error) {
@@ -197,7 +197,7 @@ func (c *childReleaser) releaseChildren(ctx context.Context, parent Ref) (cancel
 				children = append(children, r)
 			}
 		}
-		// A set has no order. Siblings run in the order of their ids, that of the enqueue.
+		// A set has no order. Siblings run in the order of their ids, as they were enqueued.
 		slices.SortFunc(children, func(a, b Ref) int { return strings.Compare(a.ID, b.ID) })
 		for queue, err := range settleByQueue(ctx, c.rdb, end, children) {
 			c.fail(queue, err)

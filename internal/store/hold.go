@@ -95,8 +95,8 @@ type HeldKeyTime struct {
 	In  int64
 }
 
-// SetHeldKeys sets when workers may ask for held keys again, for up to a thousand of all
-// others at once if all is true, and returns those that are due then. Errors: Redis's.
+// SetHeldKeys sets when workers may ask for held keys again, for up to a thousand of all others at once if all is
+// true, and returns the keys that are due then. Errors: Redis's.
 func SetHeldKeys(ctx context.Context, rdb redis.Scripter, queue string, all bool, times []HeldKeyTime) (HeldKeys, error) {
 	args := make([]any, 0, 2+2*len(times))
 	args = append(args, queue, flag(all))

@@ -45,8 +45,7 @@ func script(names ...string) *Script {
 	return s
 }
 
-// DoctorScript returns a script of internal/doctor by its name. Each of these scripts finds and
-// repairs one kind of damage.
+// DoctorScript returns a script of internal/doctor by its name. Each script finds and repairs one kind of damage.
 func DoctorScript(name string) *Script { return script("doctor/common", "doctor/"+name) }
 
 // ScriptName is the file name of the script with the SHA-1, without extension; "" for one

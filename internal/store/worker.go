@@ -172,8 +172,8 @@ func nameSome(names []string) string {
 // DestinationsFile is the Setting of a disagreement about the destinations file.
 const DestinationsFile = "destinations file"
 
-// ofFile describes what is wrong with the destinations file: workers that cannot take it up as it is, and
-// those that hold different versions of it.
+// ofFile describes what is wrong with the destinations file: workers that cannot apply the present version, and
+// workers that hold different versions.
 func ofFile(workers map[string]Worker) (out []Disagreement) {
 	problems, versions := map[string][]string{}, map[string][]string{}
 	var all []string

@@ -25,8 +25,8 @@ type checks struct {
 
 func (c *checks) add(variable, text string) { c.problems = append(c.problems, problem{variable, text}) }
 
-// check returns what is wrong, and whether spans can be sent all the same. The exporter
-// and the SDK pass over what they cannot read, and say nothing of it.
+// check returns what is wrong, and whether spans can be sent all the same. The exporter and the SDK silently ignore
+// settings that they cannot read.
 func (e environment) check() ([]problem, bool) {
 	c := &checks{environment: e}
 	c.endpoint()

@@ -21,7 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options say what Start reads and what it says of itself.
+// Options say where Start reads its settings, and how the process is named in traces.
 type Options struct {
 	// Environ has the form of os.Environ, which it should be: what Start decides and
 	// checks it takes from here, but OpenTelemetry's exporter and SDK read the settings

@@ -13,7 +13,7 @@ type Changes struct {
 	keys map[string]bool
 }
 
-// Add compares tokens with those of the last call, and adds the keys that got another one.
+// Add compares tokens with the tokens of the last call, and adds the keys whose token has changed.
 func (c *Changes) Add(all map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

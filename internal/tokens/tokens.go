@@ -26,7 +26,7 @@ const MaxFile = 32 << 20
 // maxProblems bounds how many of a file's problems are reported.
 const maxProblems = 10
 
-// keyPattern is that of jobs' keys.
+// keyPattern matches keys of jobs.
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 
 // Problem is one thing that is wrong with a file.

@@ -103,8 +103,8 @@ func (w *Watcher[T]) check(thorough bool) {
 	}
 }
 
-// read reads the file and makes its value the current one, unless the content is what it
-// was. The caller holds mu, but for the first time.
+// read reads the file and makes its value the current one, unless the content is unchanged. The caller holds mu,
+// except the first time.
 func (w *Watcher[T]) read() (changed bool, err error) {
 	w.info, w.readAt = nil, time.Now()
 	content, info, err := ReadFile(w.o.Path)

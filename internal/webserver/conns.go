@@ -37,8 +37,8 @@ func (l *bounded) Accept() (net.Conn, error) {
 	return &conn{TCPConn: nc.(*net.TCPConn), listener: l}, nil //nolint:forcetypeassert // Options says so
 }
 
-// conn is a connection with a slot. Unlike that of netutil.LimitListener it has CloseWrite, without which clients lose
-// the response to a header that is too large.
+// conn is a connection with a slot. Unlike a connection of netutil.LimitListener it has CloseWrite, without which
+// clients lose the response to a header that is too large.
 type conn struct {
 	*net.TCPConn
 	listener *bounded

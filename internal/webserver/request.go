@@ -37,8 +37,8 @@ func SetName(ctx context.Context, name string) {
 	}
 }
 
-// RemoteAddr is the address that the request came from, host:port; "" if ctx is not
-// that of a request of a Server.
+// RemoteAddr is the address that the request came from, host:port; "" if ctx does not come from a request to a
+// Server.
 func RemoteAddr(ctx context.Context) string {
 	if n := noteOf(ctx); n != nil {
 		return n.remote

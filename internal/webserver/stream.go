@@ -6,15 +6,14 @@ import (
 	"sync"
 )
 
-// ErrTooManyStreams is the error of [Stream] at its bound.
+// ErrTooManyStreams is returned by [Stream] when too many streams are open.
 var ErrTooManyStreams = errors.New("too many streams are open here already")
 
-// Stream prepares a response without an end. The context that it returns ends with that of the
-// request and when the server closes; each write still has its deadline. The function releases
-// the stream and must be called.
+// Stream prepares a response without an end. The returned context ends with the request's context, and when the
+// server closes; each write still has its deadline. The function releases the stream and must be called.
 //
-// Streams can have half of the server's connections, so that they never block other requests.
-// The error is [ErrTooManyStreams] if all of these are in use.
+// Streams can have half of the server's connections, so that they never block other requests. The error is
+// [ErrTooManyStreams] if all streams are in use.
 func Stream(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	n := noteOf(ctx)
 	if n == nil {

@@ -10,7 +10,7 @@ import (
 type Ahead struct {
 	// Title says for screen readers what is expected.
 	Title string
-	// Points are the expected levels, of Name; the first one is that of now, and the highest.
+	// Points are the expected levels of Name. The first is the present level, and the highest.
 	Name   string
 	Points []Level
 	// Early and Late are the times that levels may take, as parts of the expected ones.

@@ -26,8 +26,7 @@ func compact(n float64) string {
 	return strconv.FormatFloat(n, 'f', 0, 64)
 }
 
-// top is the least round number that is not below most, of which half is an integer too: 2, 4, 6, 8,
-// 10, 20, 40 ….
+// top is the least round and even number that is not below most: 2, 4, 6, 8, 10, 20, 40 ….
 func top(most float64) float64 {
 	if most <= 2 {
 		return 2

@@ -6,7 +6,8 @@ import (
 	"github.com/tidegate/tidegate/internal/simulate"
 )
 
-// Simulated are the calls and the backlog of simulations, with the same axes of at most so many steps.
+// Simulated returns for each simulation the charts of its calls and of its backlog. All have the same axes, with at
+// most the given number of steps.
 func Simulated(most int, titles []string, results []simulate.Result) (pairs [][2]Time) {
 	steps, calls, backlog := 0, 0, 0
 	for _, r := range results {

@@ -384,7 +384,7 @@ func windowsOf(b breaker.Outlook) (began []time.Time, period time.Duration) {
 		if began = append(began, b.Ends[n-1].Add(-store.UsualWindow(oldest))); b.Oldest.IncidentCause == breaker.CauseHint {
 			oldest = store.UsualWindow(oldest)
 		}
-		period = oldest // of which the calls took a part
+		period = oldest // the calls took a part of it
 	}
 	if len(apart) > 0 {
 		period = apart[len(apart)/2]

@@ -44,17 +44,17 @@ type Fault struct {
 	// lifted.
 	For time.Duration
 
-	// Status is that of the answer; 0: 503. Of Error it is the API's choice if 0.
+	// Status of the answer. 0: 503, or for Error the API's choice.
 	Status int
 	// RetryAfter is the header's text, which need not be a number, or Left; empty: no
 	// header.
 	RetryAfter string
 	// Code is the error of Error, such as "channel_not_found".
 	Code string
-	// Body and ContentType are those of Status; empty: the name of the status, as text.
+	// Body and ContentType of the answer for Status; empty: the name of the status, as text.
 	Body        string
 	ContentType string
-	// Delay is that of Slow.
+	// Delay of the answer for Slow.
 	Delay time.Duration
 }
 

@@ -54,7 +54,7 @@ type Fake struct {
 // grant is a token that was given.
 type grant struct {
 	user     string
-	previous string // refresh token of which this one is the successor
+	previous string // the refresh token that this one replaces
 	until    time.Time
 	ended    bool
 }

@@ -39,7 +39,7 @@ type Channel struct {
 	Private, Archived, NotMember bool   // NotMember: the bot has not been invited
 }
 
-// Message is a message in a channel. TS is its id there, ThreadTS that of the message that it replies to.
+// Message is a message in a channel. TS is its id there, ThreadTS the id of the message that it replies to.
 type Message struct {
 	Channel, TS, ThreadTS string
 	Broadcast             bool // the reply is shown in the channel too

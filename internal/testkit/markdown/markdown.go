@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table returns the rows, the first of which is the heading, as a table that is also aligned
-// for a terminal: the first columns to the left, the others to the right.
+// Table returns the rows, the heading first, as a table that is also aligned for a terminal: the first columns to the
+// left, the others to the right.
 func Table(first int, rows [][]string) string {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {

@@ -39,8 +39,8 @@ type Quota func(now time.Duration) int
 // constant is a Quota that never changes.
 func constant(n int) Quota { return func(time.Duration) int { return n } }
 
-// fixedWindow accepts so many calls per window. Windows follow the clock if aligned (by offset
-// from UTC), otherwise one starts with the first call after the last one's end.
+// fixedWindow accepts a number of calls per window. Windows follow the clock if aligned (by offset from UTC),
+// otherwise one starts with the first call after the last one's end.
 type fixedWindow struct {
 	quota   Quota
 	length  time.Duration
@@ -226,7 +226,7 @@ func (b *tokenBucket) Next(now time.Duration) time.Duration {
 	return now + seconds((1-b.tokens)/b.rate(now)) + tick
 }
 
-// refill is a bucket whose tokens come all at once, so many per interval.
+// refill is a bucket that gets all tokens of an interval at once.
 type refill struct {
 	burst, tokens int // most, and per interval
 	interval      time.Duration
@@ -336,8 +336,8 @@ func (p *penalty) Next(now time.Duration) time.Duration {
 	return p.start + p.length
 }
 
-// ban is a limit that shuts out a caller that was refused so many times in a row, for some
-// time, as rate limiters of web frameworks do.
+// ban is a limit that shuts a caller out for some time after a number of refusals in a row, as rate limiters of web
+// frameworks do.
 type ban struct {
 	Limiter
 	after int
@@ -398,7 +398,7 @@ func (v *velocity) Next(now time.Duration) time.Duration {
 	return now + seconds(v.half.Seconds()*math.Log2(v.count/(v.threshold-1))) + tick
 }
 
-// concurrency accepts so many calls at a time.
+// concurrency accepts a number of calls at a time.
 type concurrency struct {
 	calls int
 	ends  []time.Duration

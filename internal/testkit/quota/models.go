@@ -25,7 +25,7 @@ type Model struct {
 	Decides float64
 	// Failing is the part of the calls that are answered 503 and count for nothing.
 	Failing float64
-	// Demand returns when so many new jobs arrive next, after now. nil: there are always jobs.
+	// Demand returns when the next jobs arrive after now, and how many. nil: there are always jobs.
 	Demand func(now time.Duration, rng *rand.Rand) (at time.Duration, jobs int)
 }
 
@@ -64,7 +64,7 @@ func refusing(m *Model) { m.Decides = .05 }
 // slow is the latency of an API that does real work.
 var slow = taking(200*time.Millisecond, 2*time.Second)
 
-// bursts is a demand of batches: up to so many jobs, some time after the last batch.
+// bursts is a demand of batches: fewest to fewest+spreadJobs jobs, some time after the last batch.
 func bursts(after, spread time.Duration, fewest, spreadJobs int) func(*Model) {
 	return func(m *Model) {
 		m.Windows = 40

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// SetUser makes a user of a server, or changes it, as ACL SETUSER does: the password
-// is asked for, the rules are those of an ACL, one each. Replicas do not take users
-// over from their masters.
+// SetUser makes a user of a server, or changes it, as ACL SETUSER does: clients must send the password; each rule is
+// one rule of an ACL. Replicas do not take users over from their masters.
 func (s *Server) SetUser(t testing.TB, name, password string, rules ...string) {
 	t.Helper()
 	mustAsk(t, s, append([]string{"ACL", "SETUSER", name, "reset", "on", ">" + password}, rules...)...)

@@ -120,9 +120,9 @@ var databases = sync.OnceValue(func() chan int {
 	return free
 })
 
-// Database returns the [Shared] server with a database that belongs to the test and is empty:
-// for tests that look at all that Redis holds, or that cost more the more there is. Channels,
-// scripts and CommandStats are those of the whole server.
+// Database returns the [Shared] server with a database that belongs to the test and is empty: for tests that look at
+// all that Redis holds, or that cost more the more there is. Channels, scripts and CommandStats belong to the whole
+// server.
 func Database(t testing.TB) *Server {
 	t.Helper()
 	s := Shared(t)

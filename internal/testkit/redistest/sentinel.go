@@ -35,10 +35,9 @@ type Sentinel struct {
 	watchers []*Server
 }
 
-// StartSentinel runs a master, so many replicas of it and three Sentinels that take
-// a master for dead after two seconds of silence. It returns when the replicas have
-// the master's data and all Sentinels know all others. The options are for the
-// master and the replicas; one that sets a password is not supported.
+// StartSentinel runs a master, the given number of replicas, and three Sentinels that take a master for dead after
+// two seconds of silence. It returns when the replicas have the master's data and all Sentinels know all others. The
+// options are for the master and the replicas; one that sets a password is not supported.
 func StartSentinel(t testing.TB, replicas int, opts ...Option) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}

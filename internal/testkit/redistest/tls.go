@@ -90,7 +90,7 @@ func writePEM(t testing.TB, path, kind string, der []byte, err error) {
 // that show a certificate. The test itself uses the other port, without TLS.
 type TLS struct {
 	*Server
-	// Certs are those of the server and its clients.
+	// Certs of the server and its clients.
 	Certs Certificates
 	port  int
 }

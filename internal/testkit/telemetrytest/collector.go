@@ -1,5 +1,5 @@
-// Package telemetrytest is a collector of traces for tests: OTLP in protobuf over HTTP,
-// as the specification of OTLP 1.x has it, which keeps what it is sent.
+// Package telemetrytest is a collector of traces for tests: OTLP 1.x in protobuf over HTTP. It keeps the spans that
+// it receives.
 package telemetrytest
 
 import (
@@ -178,7 +178,7 @@ func (c *Collector) Spans() []Span {
 	return append([]Span(nil), c.spans...)
 }
 
-// Named are those of a name.
+// Named returns the spans with a name.
 func (c *Collector) Named(name string) []Span {
 	var out []Span
 	for _, s := range c.Spans() {
