@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// lineSlack is how much longer than its payload a line may be: path, query,
-	// headers and names.
+	// lineSlack is how much longer than its payload a line may be: path, query, headers and names.
 	lineSlack = 64 << 10
 	// mostLines and mostBytes bound what is sent to Redis at once.
 	mostLines = 1000

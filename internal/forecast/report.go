@@ -45,9 +45,8 @@ func (a *Accuracy) bounds() (low, high float64) {
 		}
 		return max(low, -1), high
 	}
-	// As in split conformal prediction, the quantile is taken for one error more than there are. If the ranges held
-	// too many starts, as errors were larger before, it is a lower one (Gibbs and Candès, Adaptive Conformal
-	// Inference, 2021).
+	// As in split conformal prediction, the quantile is of one error more than there are; it is lower if the ranges
+	// held too many starts, as errors were larger before (Gibbs and Candès, Adaptive Conformal Inference, 2021).
 	part := min(0.98, max(0.35, wanted+gain*(wanted-a.Share())))
 	k := int(math.Ceil((1 + part) / 2 * float64(len(e)+1)))
 	return max(e[len(e)-min(k, len(e))], -1), e[min(k, len(e))-1]
