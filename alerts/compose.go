@@ -59,7 +59,7 @@ func (c composer) compose(kind notice.Kind, s *situation) *notice.Notice {
 
 // The methods below are what templates ask of a situation, beside its fields.
 
-// Kind is the incident's: that of its file.
+// Kind is the kind of the incident, which chooses the file of its message.
 func (s *situation) Kind() string {
 	switch {
 	case s.Refused:

@@ -30,7 +30,7 @@ type Options struct {
 	PublicURL string
 	// Destinations are those whose breakers and queues are watched.
 	Destinations []string
-	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
+	// Namespace of the jobs; see jobs.WithNamespace. Default: tidegate.
 	Namespace string
 	// Logger gets problems of alerting itself. Default slog.Default().
 	Logger *slog.Logger

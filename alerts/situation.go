@@ -23,8 +23,8 @@ type situation struct {
 	Now time.Time
 	// TooLong is after which time incidents page; 0 and less: never.
 	TooLong time.Duration
-	// Destination is the destination's name; Name that of the breaker ("shop",
-	// "shop/alice"), or "shop/*" where all keys of a destination are summed up.
+	// Destination is the destination's name; Name is the breaker's ("shop", "shop/alice"), or "shop/*" where all keys
+	// of a destination are summed up.
 	Destination, Name string
 	State             breaker.State
 	// Learned words the limit that was learned from refusals, "" for none.
@@ -62,8 +62,8 @@ type keySituation struct {
 // maxKeys is how many keys a message names.
 const maxKeys = 10
 
-// allKeys ends the name of a subject that stands for the keys of a destination that are rate
-// limited, refusedKeys that of the keys whose credentials are refused.
+// allKeys ends the name of a subject that stands for all rate-limited keys of a destination, refusedKeys the name of
+// one for all keys whose credentials are refused.
 const (
 	allKeys     = "/*"
 	refusedKeys = "/*refused"

@@ -22,7 +22,7 @@ const (
 // thread has one message and its replies: one incident of a breaker, or the incidents of a
 // destination's keys from the first opening until none is open. Times are on Redis's clock.
 type thread struct {
-	// ID is that of the incident, "" for no thread.
+	// ID is the incident's, "" for no thread.
 	ID string `json:"id,omitempty"`
 	// Since is when it began, Ended when it ended; zero while it lasts.
 	Since time.Time `json:"since,omitzero"`

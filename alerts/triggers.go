@@ -23,7 +23,7 @@ import (
 
 // alertJob is the payload of an alert job: it sends what is new of a subject, or one notice.
 type alertJob struct {
-	// Subject is the breaker's name, or that of a destination's keys. Opened is when a key has opened.
+	// Subject is the name of the breaker, or of a destination's keys together. Opened is when a key has opened.
 	Subject string    `json:"subject,omitempty"`
 	Opened  time.Time `json:"opened,omitzero"`
 	// Single is the notice to send.

@@ -70,8 +70,8 @@ func (b *Breaker) Cost(n int) *Breaker {
 	return &c
 }
 
-// Draws returns the breaker for calls that take that of named limits, and of those of [Options.Limits] that it does
-// not name their cost. It costs nothing. If a draw is above a window, Allow returns a [*CostError].
+// Draws returns the breaker for calls that take draws from named limits. From limits of [Options.Limits] without a
+// draw they take their cost. Calling Draws costs nothing. If a draw is above a window, Allow returns a [*CostError].
 func (b *Breaker) Draws(draws ...Draw) *Breaker {
 	if len(draws)+len(b.said) == 0 {
 		return b
@@ -170,11 +170,11 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 // ahead is when calls may begin, from now: at the earliest, and at the latest; and the lease of their permits.
 type ahead struct{ lead, within, lease time.Duration }
 
-// AllowN acquires up to n permits in one Redis command, for a caller that is far from Redis: as
-// many as declared limits and FleetConcurrency have now, but one while anything else limits calls.
-// Under a declared limit their calls may begin lead from now at the earliest, and within, of at most 2 s, at
-// the latest; 0 is at once. A permit must not be used before its [Permit.Start]: what a sliding window grants
-// next is reserved for it. The error is that of [Breaker.Allow]; without one there is at least one permit.
+// AllowN acquires up to n permits in one Redis command, for a caller that is far from Redis: as many as declared
+// limits and FleetConcurrency have now, but one while anything else limits calls. Under a declared limit their calls
+// may begin lead from now at the earliest, and within, of at most 2 s, at the latest; 0 is at once. A permit must not
+// be used before its [Permit.Start]: what a sliding window grants next is reserved for it. Errors are as from
+// [Breaker.Allow]; without an error there is at least one permit.
 func (b *Breaker) AllowN(ctx context.Context, n int, lead, within time.Duration) ([]Permit, error) {
 	c, when := b.core, ahead{lead, within, b.lease}
 	if b.key != "" || n <= 1 && lead == 0 && within == 0 || !c.asks("") || c.permitted(ctx, "") {
@@ -228,8 +228,8 @@ func (c *granter) asks(key string) bool {
 	return c.options.Remote || c.rate.set() || c.options.FleetConcurrency > 0 || len(c.named) > 0 || c.asksForKey(key)
 }
 
-// needsRedis reports whether no call may be made without a permit of Redis: a limit is declared, or the API has
-// announced one of which few calls are left.
+// needsRedis reports whether each call needs a permit from Redis: a limit is declared, or the API has announced that
+// few calls are left.
 func (c *granter) needsRedis(key string) bool {
 	of := c.keys.get(key)
 	return c.options.FailClosed || c.asks(key) || c.view.Load().record.Metered > 0 || of != nil && of.record.Metered > 0

@@ -17,8 +17,8 @@ import (
 	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
-// core is one instance's part in a destination's breaker and in those of its keys. The Breakers of a
-// destination and of its keys share it. Each part has its own state:
+// core is one instance's part in the breakers of a destination and its keys. Their Breakers share it. Each part has
+// its own state:
 //
 //	mirror   the views: what the instance knows of the breakers
 //	reader   reads what has changed, and has lost data repaired
@@ -84,7 +84,7 @@ type reader struct {
 	unreadable, unsubscribed outage
 }
 
-// member is an instance among those that Redis knows.
+// member is this instance as Redis knows it.
 type member struct {
 	*core
 	inFlight      *inFlight

@@ -32,8 +32,8 @@ type happened struct {
 	err   error
 }
 
-// decision applies events to the records of a destination and a key, and stores what follows from them. Another instance
-// may have changed them meanwhile: then the same events are applied to what it has stored.
+// decision applies events to the records of a destination and a key, and stores what follows from them. Another
+// instance may have changed them meanwhile: then the same events are applied to the records that it has stored.
 type decision struct {
 	key     string
 	options policy.Options
@@ -286,7 +286,8 @@ var fields = sync.OnceValue(func() (all []field) {
 	return all
 })
 
-// setting is a field and its value; settings are a JSON object, all values of which are texts: Lua's numbers have 14 digits.
+// setting is a field and its value. Settings are a JSON object whose values are all texts, because Lua's numbers have
+// 14 digits.
 type setting struct {
 	name, text string
 	number     int64
@@ -381,7 +382,7 @@ func meterEvents(more string) (own, ofKey string) {
 	return own, ofKey
 }
 
-// settle makes the records of statusScript those of its instant.
+// settle brings the records of statusScript forward to the instant at which it read them.
 func (r *reply) settle() error {
 	for i, to := range [...]*record{&r.record, &r.keyed} {
 		if r.whole[i] == "" {
@@ -410,7 +411,7 @@ func recordOf(s policy.State, now int64) (r record, err error) {
 	return r, err
 }
 
-// policyOptions are those of the rules.
+// options returns the options for the rules.
 func (c caller) options(learn, early bool) policy.Options {
 	return policy.Options{
 		Cooldown: float64(millis(c.cooldown)), Multiplier: c.multiplier, MaxCooldown: float64(millis(c.maxCooldown)), Jitter: c.jitter,

@@ -33,7 +33,7 @@ func Judge(err error) Outcome {
 	return Failure()
 }
 
-// Do calls fn if the breaker allows it and reports the outcome. Its error is fn's, or that of
+// Do calls fn if the breaker allows it and reports the outcome. Its error is fn's, or the error of
 // [Breaker.Allow] if fn was not called; a nil fn is an error. The context of a probe ends with its lease. The
 // result of fn stands even if Redis could not be reached; see [Permit.Report]. A panic of fn
 // counts as a failure and continues.

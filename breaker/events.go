@@ -108,8 +108,7 @@ func (e *events) missed(transition uint64) bool {
 	return e.started && transition > e.seen
 }
 
-// add takes the transitions that readAfter returns, of which none up to the last is
-// missing.
+// add takes the transitions that readAfter returns. They are complete up to the last one.
 func (e *events) add(last uint64, history []transition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

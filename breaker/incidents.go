@@ -30,7 +30,7 @@ type Incident struct {
 	// Permanent is true if only a person can renew the refused credentials; see
 	// [Outcome.WithReason].
 	Permanent bool `json:"-"`
-	// NoCredentials is that of [Status].
+	// NoCredentials is as in [Status].
 	NoCredentials bool   `json:"-"`
 	By            string `json:"by" doc:"Who that was." example:""`
 	Probes        int    `json:"probes" doc:"Probes that failed." example:"0"`

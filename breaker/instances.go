@@ -130,8 +130,8 @@ func (c *member) atOnce(reported ...inUse) int {
 	return max(1, c.inFlight.highest(reported...))
 }
 
-// joins are the names of which Redis has begun to meter calls: it needs the number of calls
-// in flight here that it has not counted.
+// joins are the names whose calls Redis has begun to meter: it still needs the number of calls in flight here that it
+// has not counted.
 type joins struct {
 	mu    sync.Mutex
 	names map[string]bool // keys, "" for the destination

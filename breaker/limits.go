@@ -24,7 +24,7 @@ type Limits struct {
 	Name string `json:"name"`
 	// Declared are the limits that instances have configured, or by which calls were made of late.
 	Declared []LimitWindow `json:"declared"`
-	// Announced are those that the API announced with its answers, until the window ends.
+	// Announced are the limits that the API announced in its responses, until their windows end.
 	Announced []LimitWindow `json:"announced"`
 	// Concurrency is how many calls may be in flight, as configured or learned; nil for any number.
 	Concurrency *ConcurrencyLimit `json:"concurrency"`
@@ -202,10 +202,9 @@ func (n Namespace) ForgetLimits(ctx context.Context, rdb redis.UniversalClient, 
 	return before.limits(p, d.reply.now), nil
 }
 
-// ListLimits returns a page of the limits of destinations, and of those of their keys that have
-// announced or learned ones: at most limit items, and the cursor of the next page, "" after the last
-// one. A page may have fewer. Keys that change while pages are read may be repeated; none is missed.
-// The error may wrap [ErrInvalidCursor].
+// ListLimits returns a page of the limits of destinations, and of their keys with announced or learned limits: at
+// most limit items, and the cursor of the next page, "" after the last one. A page may have fewer. Keys that change
+// while pages are read may be repeated; none is missed. The error may wrap [ErrInvalidCursor].
 func (n Namespace) ListLimits(ctx context.Context, rdb redis.UniversalClient, destinations []string, cursor string, limit int) (page []Limits, next string, err error) {
 	if err := errors.Join(n.Validate(), validClient(rdb)); err != nil {
 		return nil, "", fmt.Errorf("breaker: limits: %w", err)

@@ -32,7 +32,7 @@ const (
 // have changed. The first Breaker starts it, the last one ends it.
 type link struct {
 	of   linkOf
-	id   string // also that of the first core of each destination
+	id   string // also the id of the first core of each destination
 	only bool   // not shared: the client cannot be compared
 	stop context.CancelFunc
 	ctx  context.Context //nolint:containedctx // of the goroutines that stop ends

@@ -67,8 +67,7 @@ func ToKey(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// ParseName splits the name of a breaker: "D" is that of a destination
-// ([a-z0-9][a-z0-9-]{0,62}), "D/K" that of a key under it
+// ParseName splits the name of a breaker: "D" for a destination ([a-z0-9][a-z0-9-]{0,62}), "D/K" for a key under it
 // ([A-Za-z0-9][A-Za-z0-9._:@-]{0,127}).
 func ParseName(name string) (destination, key string, err error) {
 	destination, key, keyed := strings.Cut(name, "/")

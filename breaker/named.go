@@ -218,15 +218,15 @@ func (c *granter) drawsOfText(text string) *draws {
 	return &out
 }
 
-// line is a change of what a call takes of a limit, for limits.lua: at is when it has taken what it has.
+// line changes the charge of a call on one limit, for limits.lua; at is when the present charge was made.
 type line struct {
 	drawn
 	have int
 	to   *drawn // what the permit has then; nil: nothing
 }
 
-// changes leads from what a permit has taken, at an instant, to what its call takes. same: also the limits of which
-// that is the same.
+// changes returns the lines from the charges that a permit has made, at an instant, to the charges of its call. same:
+// also the limits whose charge stays the same.
 func changes(have *draws, at int64, take *draws, same bool) (out []line) {
 	for i, t := range take.all() {
 		l := line{t, 0, &(*take)[i]}
@@ -316,9 +316,9 @@ func (c *granter) redisTime() time.Time {
 	return time.UnixMicro(c.redis.at(c.clock.now()))
 }
 
-// asked is within for a permit that draws on named limits. On a Redis Cluster, where they have slots of their own, what
-// it takes more of them is taken before, by a script for each in the order of their names, and given back if it is
-// refused; what it takes less is given back after.
+// asked is within for a permit that draws on named limits. On a Redis Cluster each named limit lives in its own slot,
+// so one script cannot charge them all. Higher charges are made before the script, limit by limit in the order of
+// their names, and refunded if it refuses; lower charges are refunded after it.
 func (c *granter) asked(ctx context.Context, until time.Time, key string, id uint64, lines []line, lease time.Duration, add func(q *question)) (reply, error) {
 	ask := func() (reply, error) {
 		return c.within(ctx, until, key, func(q *question) {
@@ -356,8 +356,9 @@ func (c *granter) asked(ctx context.Context, until time.Time, key string, id uin
 	return r, err
 }
 
-// giveApart corrects what a permit has taken of named limits, or gives it back, on a Redis Cluster. keep: it keeps the
-// slots of those of which something is left. It is repeated until Redis takes it, and counts once by the mark.
+// giveApart corrects or refunds the charges of a permit on named limits, on a Redis Cluster. keep: the permit keeps
+// the slot of each limit on which a charge is left. The script is retried until Redis confirms it, and the mark makes
+// it count once.
 func (c *granter) giveApart(ctx context.Context, key string, until time.Time, id, mark uint64, lines []line, keep bool) {
 	give := func(ctx context.Context, _ time.Duration) (err error) {
 		lines = slices.DeleteFunc(lines, func(l line) bool {
@@ -413,7 +414,7 @@ type NamedUse struct {
 	Concurrency *ConcurrencyLimit `json:"concurrency"`
 }
 
-// mostLimitKeys is how many values of a limit's key are read, those that were asked for last.
+// mostLimitKeys is how many values of a limit's key are read: the ones used last.
 const mostLimitKeys = 50
 
 // limitsText are limits as instances register them, see arguments.lua.
@@ -447,8 +448,8 @@ func parseLimits(text string) (out []NamedLimit) {
 	return out
 }
 
-// readNamed adds what is used of named limits to those of destinations: of a limit with a key that of the values which
-// were asked for last, at most 50. named are those of each.
+// readNamed adds to the limits of destinations how much of their named limits is used; for a limit with a key, by
+// each of the values used last, at most 50. named are the named limits of each destination.
 func (n Namespace) readNamed(ctx context.Context, rdb redis.UniversalClient, into []Limits, named [][]NamedLimit) error {
 	of := map[string]NamedLimit{}
 	for _, l := range slices.Concat(named...) {

@@ -30,9 +30,8 @@ type TripOptions struct {
 	By string
 }
 
-// Get reads a breaker: that of a destination by its name, that of a key as
-// "destination/key". A breaker that has not been used is CLOSED. The error is of an
-// invalid name, or wraps [ErrUnavailable].
+// Get reads the breaker of a destination by its name, or of a key by "destination/key". A breaker that has not been
+// used is CLOSED. The error says that the name is not valid, or wraps [ErrUnavailable].
 func Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, error) {
 	return DefaultNamespace.Get(ctx, rdb, name)
 }
@@ -46,8 +45,7 @@ func (n Namespace) Get(ctx context.Context, rdb redis.UniversalClient, name stri
 	return statusOfReply(&r, p), nil
 }
 
-// List reads the breaker of a destination, and behind it those of its keys that
-// are not plainly CLOSED, by name.
+// List reads the breaker of a destination, followed by the breakers of its keys that are not plainly CLOSED, by name.
 func List(ctx context.Context, rdb redis.UniversalClient, destination string) ([]Status, error) {
 	return DefaultNamespace.List(ctx, rdb, destination)
 }

@@ -25,7 +25,7 @@ const (
 
 const (
 	maxMultiplier      = 1000
-	maxOutageThreshold = 100 // the jobs of so many calls are kept with the breaker
+	maxOutageThreshold = 100 // the breaker keeps the jobs of this many calls
 )
 
 // Options configure a [Breaker]. Only Destination is required. Instances that
@@ -101,11 +101,10 @@ type Options struct {
 	// which calls are metered. 0: the most that it has made so far.
 	MaxInFlight int
 
-	// NoLearning turns off that the breaker learns limits of which the API says nothing: how many
-	// calls it takes in which time, and how many at once. Once 429 without a hint have opened the breaker,
-	// or two with one within 25 hours, each call is counted in Redis and costs two scripts; calls
-	// are spaced as soon as a pace is known (docs/adr/0059). With NoLearning the breaker learns only the
-	// pace of an API that spaces calls.
+	// NoLearning stops the breaker from learning limits that the API does not announce: how many calls it accepts in
+	// which time, and how many at once. Once 429 without a hint have opened the breaker, or two with one within 25
+	// hours, each call is counted in Redis and costs two scripts; calls are spaced as soon as a pace is known
+	// (docs/adr/0059). With NoLearning the breaker learns only the pace of an API that spaces calls.
 	NoLearning bool
 
 	// NoEarlyTests leaves an opening by a limit without a hint OPEN for the whole cooldown. Without it such an opening is
@@ -156,10 +155,9 @@ type Options struct {
 	// Judge returns the outcome of a call of [Breaker.Do]. nil means [Judge].
 	Judge func(error) Outcome
 
-	// OnEvent receives every transition of the breaker and of those of its keys, whichever
-	// instance caused it, once and in order, from one goroutine. Transitions before New are
-	// not reported. It may block: that delays later events and Close, and nothing else. It
-	// must not call Close.
+	// OnEvent receives every transition of the destination's breaker and of its keys' breakers, whichever instance
+	// caused it, once and in order, from one goroutine. Transitions before New are not reported. It may block: that
+	// delays later events and Close, and nothing else. It must not call Close.
 	OnEvent func(Event)
 
 	// OnSlot is called when a call that this instance was refused because of a full

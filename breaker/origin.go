@@ -2,8 +2,8 @@ package breaker
 
 import "sync"
 
-// origins distinguishes messages of this database from those of others on the same server:
-// channels are common to all of them.
+// origins distinguishes messages of this database from messages of other databases on the same server: all databases
+// share the channels.
 //
 // Scripts keep an id beside the data they write, and messages carry it. The id cannot
 // be the number of the database: neither a script nor every client knows that.

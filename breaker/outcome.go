@@ -156,10 +156,10 @@ func (o Outcome) WithDoubt() Outcome {
 // neither counts nor resets; after a failed probe the next one waits, longer each time.
 func Failure() Outcome { return Outcome{kind: failure} }
 
-// Unauthorized says that the API refused the credentials of the call (401). It opens the
-// breaker at once, for a cooldown, with [CauseCredentials]: that of the key whose credentials
-// they are, or with ScopeGlobal, and of a call without a key, that of the destination. One probe
-// per cooldown tries them again; [Breaker.CredentialsRenewed] closes the breaker sooner.
+// Unauthorized says that the API refused the credentials of the call (401). It opens the breaker at once, for a
+// cooldown, with [CauseCredentials]: the breaker of the key that owns the credentials, or, with ScopeGlobal or for a
+// call without a key, the destination's. One probe per cooldown tries them again; [Breaker.CredentialsRenewed] closes
+// the breaker sooner.
 func Unauthorized() Outcome { return Outcome{kind: unauthorized} }
 
 // WithReason adds why the credentials were refused, for [Status.Reason]; at most 500 characters

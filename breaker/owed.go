@@ -91,7 +91,7 @@ func (c *core) sendOwed(ctx context.Context) {
 	c.wake(taskRefresh)
 }
 
-// sooner is a wait of which a part has passed; 0 is none.
+// sooner returns the rest of a wait after a part of it has passed; 0 is no wait.
 func sooner(d, passed time.Duration) time.Duration {
 	if d == 0 {
 		return 0

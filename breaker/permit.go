@@ -90,8 +90,8 @@ func (p Permit) Cost() int { return p.cost }
 // Leaves is how many per cent of each limit the permit has left to more urgent calls; see [Breaker.Leave].
 func (p Permit) Leaves() int { return int(p.leave) }
 
-// Leave returns the permit for a call that leaves so many per cent to more urgent ones, in what ForKey and
-// ForCall take from now on.
+// Leave returns the permit for a call that leaves percent of each limit to more urgent calls, as far as ForKey and
+// ForCall charge it from now on.
 func (p Permit) Leave(percent int) Permit {
 	p.leave = leave(percent)
 	return p
@@ -106,7 +106,7 @@ func (p Permit) Draws() []Draw {
 	return out
 }
 
-// drew notes what it took of named limits.
+// drew notes the charges on named limits.
 func (p *Permit) drew(d *draws) {
 	if p.draws = d; d == nil {
 		return
@@ -218,8 +218,8 @@ func (p Permit) charge(ctx context.Context, cost int, d *draws) (Permit, error) 
 	return p, nil
 }
 
-// keeps reports whether some of declared rates stays as the permit took it before: then that was at p.at still, and a
-// fixed window that has begun since gets nothing back of what it has never counted.
+// keeps reports whether a charge on a declared rate stays as the permit made it. The charge still belongs to p.at,
+// and a fixed window that has begun since gets no refund for a call that it has never counted.
 func (p Permit) keeps(cost int) bool {
 	return p.holds&holdsRate != 0 && cost == p.cost || p.holds&holdsKeyRate != 0 && cost == p.keyCost
 }
@@ -277,9 +277,9 @@ func (p Permit) joined(key, words string, until time.Time, cost int, at int64, g
 	return p
 }
 
-// Again asks for a second call under the same permit, such as one with renewed credentials: it
-// counts one more call in the declared limits, and in a budget that is low. All else that a permit
-// counts is calls in flight, and there is still one. The error is that of [Breaker.Allow].
+// Again asks for a second call under the same permit, such as one with renewed credentials: it counts one more call
+// in the declared limits, and in a budget that is low. Calls in flight stay as they are, since there is still one.
+// Errors are as from [Breaker.Allow].
 func (p Permit) Again(ctx context.Context) error {
 	c := p.c
 	if c == nil || p.Probe() || !c.rate.set() && p.draws == nil && !(p.key != "" && c.keyRate.set()) && !p.Metered() {
@@ -543,8 +543,8 @@ func (p Permit) End(ctx context.Context) error {
 	return p.free(ctx, false, false, "")
 }
 
-// free gives back what the permit holds in Redis, and, if given is set, what it has taken. first says
-// that it was not released before; more are the tokens of others that are released with it.
+// free releases the slots that the permit holds in Redis, and, if given is set, refunds its charges. first says that
+// it was not released before; more are the tokens of others that are released with it.
 func (p Permit) free(ctx context.Context, given, first bool, more string) error {
 	c := p.c
 	lines := p.released(given)
@@ -582,8 +582,8 @@ func (p Permit) free(ctx context.Context, given, first bool, more string) error 
 	return nil
 }
 
-// wakeForRate wakes the calls of this instance that wait for the declared limits of which the permit
-// has given back something.
+// wakeForRate wakes the calls of this instance that wait for declared limits to which the permit has given something
+// back.
 func (p Permit) wakeForRate() {
 	if p.holds&(holdsRate|holdsNamed) != 0 {
 		p.c.wakeRefused("")
@@ -675,9 +675,9 @@ func (c *member) lowBudget(reported ...inUse) int {
 	return 4 * max(1, int(c.capacity.Load()), c.atOnce(reported...))
 }
 
-// Release returns the permit unused, so that another call may start instead: the lease of a
-// probe, the slot of a slow start, and what it took of declared limits. It is
-// not a report: a call that was made and cancelled is reported as [Neutral].
+// Release returns the permit unused, so that another call may start instead: it gives up the lease of a probe or the
+// slot of a slow start, and refunds its charges on declared limits. It is not a report: a call that was made and
+// cancelled is reported as [Neutral].
 func (p Permit) Release(ctx context.Context) error {
 	c := p.c
 	if c == nil {
@@ -697,7 +697,7 @@ func (p Permit) Release(ctx context.Context) error {
 	return p.free(ctx, true, first, "")
 }
 
-// ended is what the call has taken of named limits, and what it has cost.
+// ended returns the charges of the call on named limits, and its real cost.
 func (p Permit) ended(o *Outcome) []line {
 	if p.holds&holdsNamed == 0 {
 		return nil

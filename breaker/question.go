@@ -17,9 +17,9 @@ type question struct {
 	key     string
 	permits []uint64 // to release if the script may have run and its reply was lost
 	keyOnly bool     // their key's part alone
-	lines   []line   // what they take of named limits
+	lines   []line   // their charges on named limits
 
-	repeatable bool // the script may run twice: at most it takes what it takes twice
+	repeatable bool // the script may run twice: at worst it charges twice
 
 	args    []any // of EVALSHA
 	numbers []int64
@@ -115,7 +115,7 @@ func (q *question) ask(ctx context.Context, until time.Time) (reply, error) {
 	return await(ctx, until, q.c, q)
 }
 
-// answer is the reply. ctx is the caller's, and command is that of the command.
+// answer returns the reply. ctx is the caller's context, and command the context for the command.
 func (q *question) answer(ctx, command context.Context) (reply, error) {
 	c, asked, started := q.c, time.Now(), q.c.clock.now()
 	text, err := q.script.process(command, c.rdb, q.args)

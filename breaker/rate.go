@@ -84,8 +84,8 @@ func (r Rates) String() string {
 	return strings.Join(texts, ",")
 }
 
-// TooSmall returns the first window that no call with that cost ever fits into, of which no more
-// than Calls, or Burst, can be used at once.
+// TooSmall returns the first window that no call with that cost ever fits into, because at most Calls, or Burst, of
+// it can be used at once.
 func (r Rates) TooSmall(cost int) (Rate, bool) {
 	i := slices.IndexFunc(r, func(w Rate) bool { return cost > max(w.Calls, w.Burst) })
 	if i < 0 {
@@ -315,8 +315,8 @@ type RateStatus struct {
 	Burst    int
 	// Next is when the next call is due, on Redis's clock; if that has passed, at once.
 	Next time.Time
-	// Zone is that of the calendar by which a fixed window begins, which has Burst calls every
-	// Burst intervals; "" if the window slides.
+	// Zone of the calendar by which a fixed window begins; it has Burst calls every Burst intervals. "" if the window
+	// slides.
 	Zone string
 	// Remaining is how many calls of Burst are left.
 	Remaining int

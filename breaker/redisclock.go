@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// redisClock follows Redis's clock by this process's monotonic one, from reply to reply: what ended here has an instant
-// there that other instances understand, and that keeps the order of what ended in this process. It also notices when
-// Redis's clock was set: a lease that has ended by it may be that of a call which still runs. See over in metering.lua.
+// redisClock follows Redis's clock by this process's monotonic one, from reply to reply: what ended here has an
+// instant there that other instances understand, and that keeps the order of what ended in this process. It also
+// notices when Redis's clock was set: a lease that has ended by that clock may belong to a call that still runs. See
+// over in metering.lua.
 type redisClock struct {
 	born time.Time
 

@@ -36,7 +36,7 @@ const (
 	taskJoins                    // report calls in flight that are not metered
 )
 
-// tasks are those of a core, one at a time.
+// tasks runs the tasks of a core, one at a time.
 type tasks struct {
 	mu      sync.Mutex
 	wanted  task
@@ -154,8 +154,8 @@ func (c *reader) refreshNow(ctx context.Context) {
 	c.failed.Store(err != nil)
 }
 
-// healSome has the rules look now and then at breakers that are not CLOSED; they repair
-// their hashes, one of which may have been deleted alone.
+// healSome has the rules look now and then at breakers that are not CLOSED; they repair their hashes, as a single one
+// may have been deleted.
 func (c *reader) healSome(ctx context.Context, n uint64) error {
 	if v := c.view.Load(); v.behind || v.state != Closed && n%healEvery == 0 {
 		if err := c.heal(ctx, ""); err != nil {

@@ -20,8 +20,8 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is one file of lua/ behind those that it shares. It runs by EVALSHA, and by
-// EVAL where Redis does not know it yet.
+// script is one file of lua/, behind the files that it shares with others. It runs by EVALSHA, and by EVAL where
+// Redis does not know it yet.
 type script struct {
 	operation string // for errors
 	*redis.Script

@@ -15,8 +15,8 @@ type Status struct {
 	// State is the effective state: HALF_OPEN also when an OPEN breaker's time
 	// has come and no call has been asked for since.
 	State State `json:"state" enum:"CLOSED,OPEN,HALF_OPEN" doc:"CLOSED lets calls through, OPEN none, HALF_OPEN one: the probe." example:"OPEN"`
-	// Failures counts rate-limited answers in CLOSED; in the other states it stays at what it
-	// was when the breaker opened.
+	// Failures counts rate-limited answers in CLOSED; in the other states it keeps its value from when the breaker
+	// opened.
 	Failures    int       `json:"failures" doc:"Rate-limited answers in a row." example:"3"`
 	LastFailure time.Time `json:"last_failure" nullable:"true" doc:"When the last of them came." example:"2030-01-31T14:30:00Z"`
 	// Generation of a breaker that is CLOSED without failures is, in a local status, the

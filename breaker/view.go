@@ -118,7 +118,7 @@ func (o observation) view(previous *view) *view {
 		known: true, state: o.record.State, version: o.version, record: o.record, at: o.received,
 	}
 	if v.record.plain() {
-		// Redis keeps only the version of such a breaker.
+		// Redis keeps only the version of a plain breaker.
 		v.record = record{Name: previous.record.Name, Generation: o.version, OutageID: max(previous.record.OutageID, o.record.OutageID)}
 	}
 	v.behind = v.record.behind(o.now)
@@ -155,9 +155,8 @@ func (v *view) refined(o observation) *view {
 	return &next
 }
 
-// refine corrects a local instant of which left was left when Redis read its
-// clock, which was between o.started and o.received. An instant that is too
-// late costs a moment, one that is too early would ask Redis in vain.
+// refine corrects the local instant of an event that was left away when Redis read its clock, between o.started and
+// o.received. An instant that is too late costs a moment; an instant that is too early would ask Redis in vain.
 func (o observation) refine(at time.Time, left time.Duration) time.Time {
 	if earliest := o.started.Add(left); left > 0 && at.Before(earliest) {
 		return o.received.Add(left)
@@ -194,7 +193,8 @@ func (v *view) openLocally(now time.Time, cause string, length time.Duration, re
 	return &next
 }
 
-// meteredLocally is v after a response that announced few calls left, of which Redis does not know yet: each call asks it.
+// meteredLocally returns v after a response that announced few calls left, before Redis knows it: each call asks
+// Redis.
 func (v *view) meteredLocally(now time.Time) *view {
 	next := *v
 	next.local, next.at, next.record.Metered = true, now, 1

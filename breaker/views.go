@@ -301,7 +301,7 @@ func (b *Breaker) Free() bool {
 	return b.freeBy(b.keys.get(b.key))
 }
 
-// freeBy is Free by a view, which is nil if that of a key is plainly CLOSED.
+// freeBy is Free by a view; nil if the breaker of a key is plainly CLOSED.
 func (b *Breaker) freeBy(v *view) bool {
 	if b.key == "" {
 		return v.free() && !b.asks("")

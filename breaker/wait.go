@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Wait asks for a permit as [Breaker.Allow] does, and waits for it in order of arrival, for
-// at most limit; 0: as long as ctx lasts, less: not at all. It returns the breaker's [*OpenError] at once if
-// the breaker will grant none before the wait has to end, unless it is reset. Of the callers
-// that wait in a process one asks at a time, so that a change of the breaker, of which there
-// are many in a slow start, or a free slot, wakes one and not all of them:
-// one of each key, and one of all while the destination's breaker refuses. While nothing but slots limits calls, a call
-// that ends passes its slot on to the first caller in line, without Redis.
+// Wait asks for a permit as [Breaker.Allow] does, and waits for it in order of arrival, for at most limit; 0: as long
+// as ctx lasts, less: not at all. It returns the breaker's [*OpenError] at once if the breaker will grant none before
+// the wait has to end, unless it is reset. Only one waiting caller per process and key asks Redis at a time, and one
+// for all keys while the destination's breaker refuses. Otherwise each change of the breaker, and a slow start makes
+// many, and each free slot would wake all of them. While nothing but slots limits calls, a call that ends passes its
+// slot on to the first caller in line, without Redis.
 func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error) {
 	if limit < 0 {
 		return b.Allow(ctx)
@@ -101,7 +100,7 @@ func (p *Place) inLine(ctx context.Context, deadline time.Time, ended <-chan tim
 				return Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), ErrOpen)
 			}
 		}
-		// Only the first of its own line stands in that of all: lines wait for each other in one order.
+		// Only the first caller of a key's line joins the line of all keys: lines wait for each other in one order.
 		if b.key != "" && shared == nil && !b.waiting.empty("") {
 			shared = b.waiting.join("", b, p.passed)
 			continue
@@ -134,7 +133,7 @@ func inVain(refusal *OpenError, deadline time.Time) bool {
 	return known && !deadline.IsZero() && time.Now().Add(refusal.RetryAfter).After(deadline)
 }
 
-// lookAgain bounds the sleep for a declared limit: another instance may give back what it took.
+// lookAgain bounds the sleep for a declared limit: another instance may give back calls.
 const lookAgain = 2 * time.Second
 
 // untilRetry waits for a permit that is passed, for a change, or for the refusal's RetryAfter, of a declared limit

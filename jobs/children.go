@@ -15,8 +15,8 @@ import (
 // mostChildren bounds the ids that Children returns.
 const mostChildren = 50
 
-// Children returns the ids of the children of a job, sorted, 50 of them at most, including
-// those that it has released or cancelled. Errors: ErrNotFound, or Redis's.
+// Children returns the ids of the children of a job, sorted, 50 of them at most, including children that it has
+// released or cancelled. Errors: ErrNotFound, or Redis's.
 func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: children of %q: %w", clip(id), ErrNotFound)

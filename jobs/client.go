@@ -53,8 +53,7 @@ func WithNamespace(name string) ClientOption {
 	return func(c *Client) { c.ns = cmp.Or(store.Namespace(name), store.DefaultNamespace) }
 }
 
-// WithDestinations adds known destinations to those that workers have registered in Redis.
-// NewClient refuses invalid names.
+// WithDestinations adds to the destinations that workers have registered in Redis. NewClient refuses invalid names.
 func WithDestinations(names ...string) ClientOption {
 	return func(c *Client) { c.known.configure(append(c.known.configured, names...)) }
 }
@@ -129,7 +128,7 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 // cacheFor is how long a list of queues or destinations is cached.
 const cacheFor = 5 * time.Second
 
-// queueCache caches the existing queues and those that this client has added.
+// queueCache caches the existing queues and the queues that this client has added.
 type queueCache struct {
 	mu        sync.Mutex
 	queues    []string

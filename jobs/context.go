@@ -104,8 +104,7 @@ func take(cmd, clone redis.Cmder) {
 	reflect.ValueOf(cmd).Elem().Set(reflect.ValueOf(clone).Elem())
 }
 
-// within returns the error of send, or that of ctx if it ends before send answers: send then
-// continues.
+// within returns the error of send, or of ctx if it ends before send answers: send then continues.
 func within(ctx context.Context, send func() error) (answered bool, err error) {
 	if ctx.Done() == nil {
 		return true, send()
@@ -127,8 +126,8 @@ func within(ctx context.Context, send func() error) (answered bool, err error) {
 	return true, ended(ctx, err)
 }
 
-// ended returns err, which wraps that of ctx if go-redis noticed the end of ctx first, and
-// reports a timeout of the network.
+// ended returns err, wrapping ctx's error if go-redis noticed the end of ctx first and reports a timeout of the
+// network.
 func ended(ctx context.Context, err error) error {
 	deadline, bounded := ctx.Deadline()
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() && bounded && !time.Now().Before(deadline) {

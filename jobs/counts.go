@@ -39,8 +39,8 @@ func (c *Client) count(ctx context.Context, destination string, until time.Time,
 	return n, nil
 }
 
-// snapshot counts the jobs of the queues of destinations, by destination and priority, and those that
-// expire until the given time.
+// snapshot counts the jobs of the queues of destinations, by destination and priority, and the jobs that expire until
+// the given time.
 func (c *Client) snapshot(ctx context.Context, destinations []string, until time.Time) ([]store.QueueStats, error) {
 	var queues []string
 	for _, name := range destinations {

@@ -13,7 +13,7 @@ import (
 
 // Place is what is known of where a job waits. The zero value is nothing.
 type Place struct {
-	// Ahead is how many jobs are before it in its queue, or in that of its key.
+	// Ahead is how many jobs are before it in its queue, or in its key's queue.
 	Ahead *int
 	// Until is the instant before which it does not start.
 	Until *time.Time
@@ -139,8 +139,8 @@ func (c *Client) eta(ctx context.Context, j *Job, p Place, parents map[string]*E
 	return &e, nil
 }
 
-// afterParents is when the parents of a job have been called, or why that cannot be said. known are the ETAs of those that
-// were read: a graph has many ways to one.
+// afterParents is when the parents of a job have been called, or why that cannot be said. known are the ETAs of the
+// parents read so far: a graph has many ways to one.
 func (c *Client) afterParents(ctx context.Context, j *Job, known map[string]*ETA) (after time.Time, because string, err error) {
 	for _, id := range j.After {
 		e, read := known[id]

@@ -41,8 +41,8 @@ func (c *Client) ForecastAccuracies(ctx context.Context, destinations []string) 
 	return snapshot.Accuracies(ctx, c.rdb, c.ns, destinations) //nolint:wrapcheck // it says what it is
 }
 
-// Forecast returns the forecast of a destination, and with a key that of its jobs. All callers of a process share it for
-// a second, and its cost does not depend on the number of jobs. Errors: ErrUnknownDestination, or Redis's.
+// Forecast returns the forecast of a destination, and, with a key, of the key's jobs. All callers of a process share
+// it for a second, and its cost does not depend on the number of jobs. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) Forecast(ctx context.Context, destination, key string) (*Forecast, error) {
 	if err := c.checkExisting(ctx, destination); err != nil {
 		return nil, fmt.Errorf("jobs: forecast: %w", err)

@@ -39,8 +39,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Job, error) {
 	return nil, fmt.Errorf("jobs: get %s: %w", id, ErrNotFound)
 }
 
-// readAll looks up every id in every queue, in one pipeline. Ids without a job are left out;
-// the order is that of the ids.
+// readAll looks up every id in every queue, in one pipeline. Ids without a job are left out; the jobs are in the
+// order of the ids.
 func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, error) {
 	if len(queues) == 0 || len(ids) == 0 {
 		return nil, nil

@@ -193,8 +193,8 @@ type Request struct {
 	Headers map[string]string `json:"headers,omitempty"`
 	// Encoding makes the body of the payload. Default EncodingJSON.
 	Encoding Encoding `json:"encoding,omitempty"`
-	// TimeoutSecs bounds the call, in seconds, where the destination's timeout is longer.
-	// 0: that of the destination.
+	// TimeoutSecs bounds the call, in seconds, where the destination's timeout is longer. 0: the destination's
+	// timeout.
 	TimeoutSecs int `json:"timeout_secs,omitempty"`
 }
 

@@ -41,8 +41,8 @@ type Filter struct {
 	Since, Until time.Time
 	// Error selects jobs whose LastError has this text, in capitals or not.
 	Error string
-	// Cause selects jobs by the code of why they wait, such as rate_limited or worker_lost, or of a
-	// retry its trigger, such as timeout; decided are those that an answer rule completed or failed.
+	// Cause selects jobs by the code of why they wait, such as rate_limited or worker_lost, or of a retry its
+	// trigger, such as timeout; decided selects jobs that an answer rule completed or failed.
 	Cause string
 	// Destinations and Keys select jobs by globs of * and ?, such as shop*; empty: all. A job without a key
 	// matches no glob.
@@ -81,7 +81,7 @@ func hasCause(reason, cause string) bool {
 type ListOptions struct {
 	Filter
 	// HeldBy selects the jobs of Destination that the breaker or the limits of this key hold; the key is a value of
-	// KEY_BY if the destination has one. The jobs are those that [Client.HeldCount] counts. Empty: all jobs.
+	// KEY_BY if the destination has one. These are the jobs that [Client.HeldCount] counts. Empty: all jobs.
 	HeldBy string
 	// Limit is the largest number of jobs, from 1 to MaxPage. 0 means DefaultPage.
 	Limit int

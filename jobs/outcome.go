@@ -97,12 +97,11 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Unreachable says that the call never left this process: no address, no connection, no file
-// descriptor. It counts neither as an attempt nor as a failure, and the circuit breaker gets
-// no report: the job is rescheduled, at most MaxReschedules times (100 if that is nil), and
-// this worker makes one try at a time until a call leaves. A handler in Go returns it for a
-// connection to the API that could not be made: an error of net/http or net alone is a failure
-// of the handler, as it may be that of a dependency, such as its database.
+// Unreachable says that the call never left this process: no address, no connection, no file descriptor. It counts
+// neither as an attempt nor as a failure, and the circuit breaker gets no report: the job is rescheduled, at most
+// MaxReschedules times (100 if that is nil), and this worker makes one try at a time until a call leaves. A handler
+// in Go returns it for a connection to the API that could not be made: an error of net/http or net alone is a failure
+// of the handler, as it may come from a dependency, such as its database.
 func Unreachable(err error) error { return &UnreachableError{Err: err} }
 
 // UnauthorizedError is what Unauthorized returns.

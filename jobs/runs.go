@@ -57,8 +57,8 @@ func (c *Client) nextRuns(ctx context.Context, sources []source, cur cursor) ([]
 	return heads, nil
 }
 
-// sortRun sorts the jobs of a run, without those that were listed before, and puts a last one behind
-// them that does not exist: its position is that after the run.
+// sortRun sorts the jobs of a run, leaves out jobs that were listed before, and puts a last one behind them that does
+// not exist: its position is the end of the run.
 func (h *head) sortRun() {
 	if len(h.ids) == 0 && h.from.End == "" {
 		return

@@ -30,10 +30,9 @@ type Survey struct {
 	FailedRecently int
 }
 
-// Survey counts the jobs of a destination, and those that expire within the given time.
-// Unlike Stats it changes nothing: overdue jobs count until they are expired. It costs a few
-// round trips whatever the number of jobs. An unknown destination has none. Errors:
-// ErrUnknownDestination for an invalid name, or Redis's.
+// Survey counts the jobs of a destination, and the jobs that expire within the given time. Unlike Stats it changes
+// nothing: overdue jobs count until they are expired. It costs a few round trips whatever the number of jobs. An
+// unknown destination has none. Errors: ErrUnknownDestination for an invalid name, or Redis's.
 func (c *Client) Survey(ctx context.Context, destination string, within time.Duration) (Survey, error) {
 	all, err := c.Surveys(ctx, []string{destination}, within)
 	if err != nil {

@@ -139,8 +139,8 @@ type Checker interface {
 
 // Delivery is one thing that was sent, or could not be: what metrics count.
 type Delivery struct {
-	// Receiver is slack, webhook, pagerduty or that of a notifier of your own; Kind is message,
-	// update, trigger or resolve.
+	// Receiver is slack, webhook, pagerduty or the name of your own notifier; Kind is message, update, trigger or
+	// resolve.
 	Receiver, Kind string
 	// Err is nil if it has arrived. If a response was lost, it may have arrived all the same.
 	Err error

@@ -19,8 +19,8 @@
 //	the request's context was cancelled      neutral
 //	any other status                         a success
 //
-// Headers about the limit (package hint) are read from every answer: how
-// long to wait from those that are rate limited, how many calls are left from all.
+// Headers about the limit (package hint) are read from every answer: how many calls are left, and, from a
+// rate-limited answer, how long to wait.
 //
 // The report is made when the header of the answer has arrived, before RoundTrip returns. The
 // body is passed on as it is, and nothing is read from it. If the report does not reach

@@ -77,9 +77,9 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip sends the request if the breaker permits it, and reports the outcome. Errors of
-// requests that were not sent wrap [ErrNotSent]; answers and other errors are those of the
-// RoundTripper behind it, except for a probe that outlasts its lease.
+// RoundTrip sends the request if the breaker permits it, and reports the outcome. Errors for requests that were not
+// sent wrap [ErrNotSent]. Responses and other errors come from the wrapped RoundTripper as they are, except for a
+// probe that outlasts its lease.
 func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	if req == nil {
 		return nil, errors.New("breakerhttp: round trip: the request is nil")

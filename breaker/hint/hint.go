@@ -159,7 +159,7 @@ func (a Answer) until(t time.Time) (d time.Duration, ok bool) {
 
 // Dialect reads one kind of header fields.
 type Dialect struct {
-	// Name in Hint.Dialect, and in DESTINATION_<i>_HINTS for those of Default.
+	// Name in Hint.Dialect, and, for a dialect in Default, in DESTINATION_<i>_HINTS.
 	Name string
 	// Read returns what the answer says, or the zero Hint. Of its result Hint.Dialect is
 	// ignored, a negative Wait or Budget.Remaining counts as absent, and Wait counts only if

@@ -100,7 +100,7 @@ func dictionary(a Answer, lines []string) (Hint, bool) {
 	return out, true
 }
 
-// value is that of a key, nil if there is none.
+// value returns the value of a key, nil if there is none.
 func value(dict *httpsfv.Dictionary, key string) any {
 	member, _ := dict.Get(key)
 	item, _ := member.(httpsfv.Item)

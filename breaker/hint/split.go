@@ -33,8 +33,8 @@ func (f fields) read(a Answer) Hint {
 	return out
 }
 
-// unless0of0 is a budget of which the response has the limit; nil if that is 0 although the call was
-// accepted: so APIs say that there is no limit.
+// unless0of0 returns the budget, or nil if its limit is 0 although the call was accepted: some APIs say in this way
+// that there is no limit.
 func (a Answer) unless0of0(b *Budget) *Budget {
 	if !a.Limited && b.Limit == 0 && b.Remaining == 0 {
 		return nil

@@ -26,7 +26,7 @@ type reader struct {
 	zero   time.Duration // what 0 means; 0 is nothing
 }
 
-// longest returns the longest time of a field's lines, each of which may be a list.
+// longest returns the longest time in the lines of a field; each line may be a list.
 func (r *reader) longest(lines []string) (d time.Duration, ok bool) {
 	left := maxItems
 	for _, line := range lines {
@@ -202,7 +202,7 @@ func sum(numbers []string, of ...time.Duration) (time.Duration, bool) {
 	return bounded(total), true
 }
 
-// bounded is a duration of so many nanoseconds, rounded up to the millisecond.
+// bounded converts nanoseconds to a duration, rounded up to the millisecond.
 func bounded(ns float64) time.Duration {
 	d, _ := seconds(ns / 1e9)
 	return d
@@ -238,7 +238,7 @@ func date(s string) (t time.Time, exact, ok bool) {
 		return at, false, true
 	}
 	s, _, _ = strings.Cut(strings.ToUpper(s), " (") // JavaScript's name of the zone
-	s, _, _ = strings.Cut(s, "[")                   // that of RFC 9557
+	s, _, _ = strings.Cut(s, "[")                   // the zone's name in RFC 9557
 	if i := strings.Index(s, "T"); i == 10 || i == 8 {
 		s = attached.ReplaceAllString(s, "$1 $2") // RFC 3339
 	} else if strings.Count(s, ":") > 0 && len(s) > 10 && s[4] == '-' {

@@ -45,7 +45,7 @@ func rowsOf(t reflect.Type) []variable {
 
 var groups sync.Map // rowsOf by type
 
-// named gives the variables of a group their full names; those of blocks have groups of their own.
+// named gives the variables of a group their full names; variables of blocks have groups of their own.
 func named(prefix string, vars []variable) iter.Seq[variable] {
 	return func(yield func(variable) bool) {
 		for _, v := range vars {
