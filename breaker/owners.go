@@ -26,7 +26,7 @@ type announcements struct {
 	keys    map[string]left
 }
 
-// left is what an answer left of a limit, after so many answers in the window; the key has had its own since.
+// left is what an answer left of a limit, after a number of answers in the window; the key has had its own since.
 type left struct{ calls, answers, own int }
 
 const (

@@ -21,14 +21,14 @@ const (
 	surelySeen = 3    // agreeing rounds that are remembered
 	fewCalls   = 3    // the fewest calls that show a pace,
 	partRound  = .125 // and the least part of a round
-	testCalls  = 32   // a test comes after Seen times so many calls, or rounds,
-	testCost   = 16   // and so many times the time that the last one cost: an API may ban for a refused call
+	testCalls  = 32   // a test comes after Seen times this many calls, or rounds,
+	testCost   = 16   // and this many times as long as the last one cost: an API may ban for a refused call
 	testStep   = 1.5  // how much faster it is
 )
 
-// Pace is the hypothesis that the API accepts a call each so many seconds. At an even pace a fixed or sliding
-// window, a bucket and a limiter that spaces calls refuse nothing, so they need not be told apart. It predicts
-// a refusal at Fast, and none at Slow.
+// Pace is the hypothesis that the API accepts calls at an even distance. At an even pace a fixed or sliding window, a
+// bucket and a limiter that spaces calls refuse nothing, so they need not be told apart. It predicts a refusal at
+// Fast, and none at Slow.
 type Pace struct {
 	Stage  Stage   `json:"stage,omitempty"`
 	Fast   float64 `json:"fast,omitempty"`   // seconds from one call to the next: refused,

@@ -9,8 +9,8 @@ const (
 	growLeast = 2  // four times as many after each failure, so often
 )
 
-// Slots is the hypothesis that the API bears so many calls at once. It predicts a refusal for each further one,
-// and none for a call that is alone.
+// Slots is the hypothesis that the API bears Most calls at once. It predicts a refusal for each further one, and none
+// for a call that is alone.
 type Slots struct {
 	Most   int  `json:"most,omitempty"`   // 0: any number
 	Failed int  `json:"failed,omitempty"` // times that one more was refused
@@ -43,7 +43,7 @@ func (s *Slots) sustained() {
 	}
 }
 
-// undo reports whether a refusal is that of the call that was tried, and takes it back.
+// undo reports whether the call that was tried was refused, and takes the try back.
 func (s *Slots) undo(others int) bool {
 	if !s.Tried || s.Most < 2 || others < s.Most-1 {
 		return false
@@ -52,7 +52,7 @@ func (s *Slots) undo(others int) bool {
 	return true
 }
 
-// confirmed: calls were refused beside so many others, and one alone was not.
+// confirmed: calls were refused beside others, and one alone was not.
 func (s *Slots) confirmed(others int) {
 	if s.Number() > 0 { // else there is no number to halve
 		s.Failed++

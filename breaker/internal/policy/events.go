@@ -66,7 +66,7 @@ type Event struct {
 	Length int64 // ms, of Tripped and Forcing; 0: until a reset
 }
 
-// Options are those of the instance that decides.
+// Options of the instance that decides.
 type Options struct {
 	Cooldown    float64 // ms
 	Multiplier  float64

@@ -13,8 +13,8 @@ const (
 	paceFirst = 16000 // ms: the longest one that is tried first
 	paceLeast = 50    // ms: the slow start goes on if the API bears it
 	paceStep  = 0.85  // each to the one before
-	// PaceSure is how many calls have shown it: then one refusal only makes it longer; and so many follow each other, for a
-	// cooldown at least, until a shorter one is tried again.
+	// PaceSure is how many calls have shown it: then one refusal only makes it longer. The same number must follow
+	// each other, for a cooldown at least, before a shorter one is tried again.
 	PaceSure = 12
 )
 

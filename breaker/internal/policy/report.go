@@ -126,8 +126,9 @@ func (r *report) end(b *breaker, metered bool, others int64) {
 	}
 }
 
-// rule applies the outcome as it concerns the breaker, by where it meets it, and returns false if it was counted before.
-// A limit concerns its owner's breaker; a probe's also that of the destination if the API did not say whose it is.
+// rule applies the outcome as it concerns the breaker, by where it meets it, and returns false if it was counted
+// before. A limit concerns its owner's breaker. A limit that a probe meets concerns the destination's, too, if the
+// API did not say whose it is.
 func (r *report) rule(b *breaker, others int64) bool {
 	kind, outage := r.Kind, false
 	switch {

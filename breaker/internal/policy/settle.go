@@ -83,7 +83,7 @@ func (b *breaker) due(e *Event) {
 	}
 }
 
-// over is that of metering.lua, of a probe's lease.
+// over reports, as in metering.lua, whether a probe's lease has ended.
 func (b *breaker) over(l *Lease, steady float64) bool {
 	length := float64(l.ProbeUntil - l.ProbeStarted)
 	return b.now >= float64(l.ProbeUntil) && (float64(l.ProbeStarted) >= steady-2000 || b.now >= steady+length)

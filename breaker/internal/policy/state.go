@@ -65,8 +65,8 @@ type Order struct {
 	ForcedUntil int64  `json:"forced_until"` // 0: until a reset
 }
 
-// Lease is the probe's: that of the one call in HALF_OPEN, which the meter grants; of a limit that is learned, of the call that
-// is to confirm it.
+// Lease of the probe: of the one call in HALF_OPEN, which the meter grants, or of the call that is to confirm a
+// learned limit.
 type Lease struct {
 	ProbeToken   string `json:"probe_token"`
 	ProbeBy      string `json:"probe_by"`
@@ -96,7 +96,7 @@ type Row struct {
 	Streak      int64  `json:"streak"`
 	StreakSince int64  `json:"streak_since"` // when the first of them ended, µs
 	StreakOver  int64  `json:"streak_over"`  // calls that ended before that count no more: the API accepted one then; µs
-	StreakLimit int64  `json:"streak_limit"` // so many open
+	StreakLimit int64  `json:"streak_limit"` // this many open
 	StreakOf    string `json:"streak_of"`    // "down", "401", "403"; "429" of keys
 	StreakJobs  string `json:"streak_jobs"`  // of each call "job@ended", or "key@ended", µs; with commas between
 	Outage      string `json:"outage"`       // what the last one consisted of
@@ -115,8 +115,8 @@ type Spacing struct {
 	PaceTested   int64 `json:"pace_tested"`
 }
 
-// Learned is a limit of which the API says nothing but 429, see learn.go. Instants and lengths are µs, but those of
-// LearnedSince and ProbeDue.
+// Learned is a limit that the API shows only by 429, see learn.go. Instants and lengths are µs, except LearnedSince
+// and ProbeDue.
 type Learned struct {
 	LearnedSince   int64  `json:"learned_since"`
 	Learner        string `json:"learner"` // learner.State as JSON
@@ -141,7 +141,7 @@ type Learned struct {
 	ProbeDue       int64  `json:"probe_due"`
 }
 
-// Scope is what is known of whose refusals are, see scope.go.
+// Scope is what is known about who causes refusals, see scope.go.
 type Scope struct {
 	AloneAt    int64 `json:"alone_at"`    // when one was last shown to be its job's own
 	EarlyUntil int64 `json:"early_until"` // when OPEN would have ended without its early tests
