@@ -23,23 +23,32 @@ import (
 const (
 	pingEvery = 5 * time.Second
 	pingFor   = 2 * time.Second
-	// lostAfter is how long Redis is away before that is notified, othersAfter before it is also by the workers that
-	// were not the first: the first one may have died with Redis, or reach it.
+	// lostAfter is how long Redis is away before that is notified, deputyAfter before the deputy also does it: the
+	// first worker may have died with Redis, or reach it.
 	lostAfter   = 30 * time.Second
-	othersAfter = 10 * time.Minute
+	deputyAfter = 10 * time.Minute
 	// lostEvery is how often at most a worker notifies of it.
 	lostEvery = 10 * time.Minute
 	// firstFor is how long a worker stays the first without a sign of life.
 	firstFor = time.Minute
 )
 
+// duty is who notifies people, of whom only pagers make one alarm of the notices of all workers.
+type duty int
+
+const (
+	dutyDeputy duty = iota // also a worker that Redis has never answered: nobody else may have a duty
+	dutyFirst
+	dutyNone
+)
+
 // redisWatch is a worker's view of whether Redis can be reached.
 type redisWatch struct {
 	a    *Alerts
-	ping func(context.Context) (first bool, err error)
+	ping func(context.Context) (duty, error)
 	now  func() time.Time
 
-	first    bool      // this worker was the first when Redis answered last
+	duty     duty      // of this worker when Redis answered last
 	lostAt   time.Time // zero while Redis answers
 	problem  string
 	notified map[string]*notice.Root // of this outage: where, by notifier
@@ -53,25 +62,31 @@ func newRedisWatch(a *Alerts) *redisWatch {
 // watchRedis notifies when Redis cannot be reached, and when it is back.
 func (a *Alerts) watchRedis(ctx context.Context) {
 	w, me := newRedisWatch(a), rand.Text()
-	w.ping = func(ctx context.Context) (bool, error) { return a.ping(ctx, me) }
+	w.ping = func(ctx context.Context) (duty, error) { return a.ping(ctx, me) }
 	for ; ctx.Err() == nil; wait(ctx, pingEvery, nil) {
 		w.look(ctx)
 	}
 }
 
-// ping returns an error if Redis is away, or refuses writes, and else whether this worker, me, is the first of the
-// fleet: the one that notifies all notifiers. Only pagers make one alarm of what all workers send.
-func (a *Alerts) ping(ctx context.Context, me string) (first bool, err error) {
+// ping returns an error if Redis is away, or refuses writes, and else the duty of this worker, me. The fleet has one first
+// worker and one deputy.
+func (a *Alerts) ping(ctx context.Context, me string) (duty, error) {
 	if err := a.rdb.Set(ctx, a.store.key("alive"), 1, firstFor).Err(); err != nil {
-		return false, err
+		return dutyNone, err
 	}
-	return lease.Acquire(ctx, a.rdb, a.store.key("lock", "redis"), me, firstFor)
+	for _, d := range []duty{dutyFirst, dutyDeputy} {
+		held, err := lease.Acquire(ctx, a.rdb, a.store.key("lock", "redis", strconv.Itoa(int(d))), me, firstFor)
+		if err != nil || held {
+			return d, err
+		}
+	}
+	return dutyNone, nil
 }
 
 // look asks Redis once and notifies of changes.
 func (w *redisWatch) look(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, pingFor)
-	first, err := w.ping(call)
+	d, err := w.ping(call)
 	cancel()
 	if ctx.Err() != nil {
 		return
@@ -79,7 +94,7 @@ func (w *redisWatch) look(ctx context.Context) {
 	now := w.now()
 	switch {
 	case err == nil:
-		if w.first = first; !w.lostAt.IsZero() {
+		if w.duty = d; !w.lostAt.IsZero() {
 			w.back(ctx, now)
 		}
 	case w.lostAt.IsZero():
@@ -105,8 +120,12 @@ func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	n := w.notice(single{Kind: redisLost, By: w.a.o.Worker, Since: w.lostAt, At: now, Problem: w.problem})
 	for _, to := range w.a.o.Notifiers {
 		after, name := lostAfter, to.Name()
-		if !w.first && !to.Pager() {
-			after = othersAfter
+		switch {
+		case to.Pager() || w.duty == dutyFirst:
+		case w.duty == dutyDeputy:
+			after = deputyAfter
+		default:
+			continue
 		}
 		if w.notified[name] != nil || now.Sub(w.lostAt) < after || now.Before(w.next[name]) {
 			continue

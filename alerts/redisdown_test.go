@@ -25,11 +25,11 @@ func newRedisBench(t *testing.T, n int, change ...func(*setup)) *redisHarness {
 	for i, a := range r.workers {
 		w := newRedisWatch(a)
 		w.now = r.clock.Now
-		w.ping = func(context.Context) (bool, error) {
+		w.ping = func(context.Context) (duty, error) {
 			if r.down {
-				return false, errors.New("dial tcp: connection refused")
+				return dutyNone, errors.New("dial tcp: connection refused")
 			}
-			return i == 0, nil
+			return [...]duty{dutyFirst, dutyDeputy, dutyNone}[min(i, 2)], nil
 		}
 		r.watches = append(r.watches, w)
 	}
@@ -74,22 +74,24 @@ func TestRedisLostAndBack(t *testing.T) {
 	}
 }
 
-// One worker is the first, until it gives no sign of life for a minute. If it is lost with Redis, the others notify Slack
-// after 10 minutes.
+// One worker is the first and one its deputy, until they give no sign of life for a minute. If the first is lost with Redis,
+// the deputy notifies Slack after 10 minutes, and nobody else does.
 func TestFirstWorkerIsLostWithRedis(t *testing.T) {
 	t.Parallel()
-	r := newRedisBench(t, 2)
-	ask := func(me string, want bool) {
+	r := newRedisBench(t, 4)
+	ask := func(me string, want duty) {
 		t.Helper()
-		if first, err := r.workers[0].ping(t.Context(), me); first != want || err != nil {
-			t.Errorf("worker %s is the first: %v, %v", me, first, err)
+		if d, err := r.workers[0].ping(t.Context(), me); d != want || err != nil {
+			t.Errorf("worker %s has the duty %d, %v; want %d", me, d, err, want)
 		}
 	}
-	ask("a", true)
-	ask("b", false)
-	ask("a", true)
+	ask("a", dutyFirst)
+	ask("b", dutyDeputy)
+	ask("c", dutyNone)
+	ask("a", dutyFirst)
 	r.moveTo(start.Add(time.Minute))
-	ask("b", true)
+	ask("c", dutyFirst)
+	ask("b", dutyDeputy)
 	r.look(2 * time.Minute)
 	r.down, r.watches = true, r.watches[1:]
 	for at := 2 * time.Minute; at < 20*time.Minute; at += 5 * time.Second {
