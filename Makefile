@@ -51,7 +51,7 @@ MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|Limit
 
 # Packages whose goroutines meet in memory. The others compute in one goroutine or wait for Redis: there the
 # race detector finds nothing and takes most of the time.
-RACE := /(breaker|publisher|alerts|internal/(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?$$
+RACE := /(breaker|publisher|alerts|internal/([a-z]+/)?(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?$$
 
 .PHONY: test-race
 test-race: redis cc curl chromium interpreters ## Run the tests only, with the race detector where goroutines meet
@@ -63,9 +63,9 @@ test-race: redis cc curl chromium interpreters ## Run the tests only, with the r
 	pick() { grep -E "$$@" <<<"$$all" || true; }; \
 	[ "$(PKGS)" != ./... ] || { skip='$(MANY_CALLS)'; run 'tests of many calls' '' -run "$$skip" ./breaker; }; \
 	run 'packages with the race detector' -race -skip "$${skip-^$$}" $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
-	run 'packages without it' '' $$(pick -v '$(RACE)|/internal/(e2e|browsertest)$$'); \
-	run 'e2e' '' $$(pick '/internal/e2e$$'); \
-	run 'browser tests' '' $$(pick '/internal/browsertest$$'); \
+	run 'packages without it' '' $$(pick -v '$(RACE)|/internal/test/(e2e|browsertest)$$'); \
+	run 'e2e' '' $$(pick '/internal/test/e2e$$'); \
+	run 'browser tests' '' $$(pick '/internal/test/browsertest$$'); \
 	[ -z "$$failed" ] || { echo "tests failed: $${failed#, }; the other groups ran and passed" >&2; exit 1; }
 
 .PHONY: quick
@@ -75,7 +75,7 @@ quick: redis ## Run the unit tests of the packages that differ from BASE=main, a
 .PHONY: test-client
 test-client: redis ## Test the HTTP API with a client that is generated from its document
 	@# What a generated client needs is not a dependency of ours: it is a module of its own.
-	cd internal/api/clienttest && $(GO) generate ./... && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
+	cd internal/serve/api/clienttest && $(GO) generate ./... && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Run golangci-lint
@@ -94,18 +94,18 @@ test-bench: redis ## Test the comparisons with other programs
 
 .PHONY: oracle
 oracle: redis ## Compare the learned limits with an oracle that knows them
-	$(GO) test -count=1 -timeout 20m -v -run TestOracle ./internal/simulate $(or $(ARGS),-args -oracle.all)
+	$(GO) test -count=1 -timeout 20m -v -run TestOracle ./internal/lab/simulate $(or $(ARGS),-args -oracle.all)
 
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour
 	@# In turn, each with a timeout of its own. What fails prints the seed that repeats it.
-	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/modeltest
+	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/test/modeltest
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run Soak $(ARGS) ./internal/app
 	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
 	$(GO) test -count=1 -timeout 10m -run TestLearnerIsNeverStuck ./breaker -args -rapid.checks=20000
-	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/feed
+	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/view/feed
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run TestSoak $(ARGS) ./jobs
-	$(GO) test -tags soak -count=1 -timeout 40m -v $(ARGS) ./internal/e2e
+	$(GO) test -tags soak -count=1 -timeout 40m -v $(ARGS) ./internal/test/e2e
 
 .PHONY: image
 image: ## Build the container image tidegate:local with docker, podman or buildah

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeslack"
 )
 
 func TestCheck(t *testing.T) {

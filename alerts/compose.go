@@ -9,9 +9,9 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/queue/words"
+	"github.com/tidegate/tidegate/internal/view/explain"
 )
 
 // The examples of messages in testdata are made by the real functions:

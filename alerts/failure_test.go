@@ -9,8 +9,8 @@ import (
 
 	slackapi "github.com/slack-go/slack"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeslack"
 )
 
 func only(list []string, part string) []string {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 )
 
 // faults are the ways in which Slack can fail for a while.

@@ -15,9 +15,9 @@ import (
 	"github.com/tidegate/tidegate/alerts/pagerduty"
 	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/fakepager"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakepager"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/fakepager"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakepager"
 )
 
 // Thirty keys are limited within seconds: that is one message, which follows them, and

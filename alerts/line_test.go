@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 )
 
 // line is the way to Slack and PagerDuty. A call that they leave hanging ends at once

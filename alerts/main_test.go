@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

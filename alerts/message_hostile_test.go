@@ -10,7 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // hostileTexts are what an API, an operator or a job's id may hold.

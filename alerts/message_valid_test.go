@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeslack"
 )
 
 // allowed is the markup that may be in a text: dates, links to our pages and mentions.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
-	"github.com/tidegate/tidegate/internal/testkit/fakepager"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakepager"
 )
 
 func withoutSlack(o *setup) { o.Slack.Token, o.Slack.Channel = "", "" }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/lease"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // The alert that Redis cannot be reached cannot pass through Redis: each worker sends its own.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeslack"
 )
 
 // redisHarness is some workers that ask a Redis which is lost when the test says so.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 

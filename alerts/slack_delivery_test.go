@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/fakehttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
 )
 

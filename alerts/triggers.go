@@ -15,8 +15,8 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

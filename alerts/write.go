@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // maxName is how long a name may be, in characters: a destination and a key have at most 63 and 128.

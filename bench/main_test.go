@@ -20,7 +20,7 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/cli"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 var write = flag.Bool("write", false, "write the tables that are measured into docs")

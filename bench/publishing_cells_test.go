@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakelimit"
 )
 
 // The figures of the comparison, for all APIs. A window of 5 s stands for one of a

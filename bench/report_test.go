@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/testkit/markdown"
+	"github.com/tidegate/tidegate/internal/test/testkit/markdown"
 )
 
 // docs is the directory of the documentation.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Whatever a process loses of Redis for a moment, it grants no permit above what is declared, to whom asks and to whom

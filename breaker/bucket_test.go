@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // bucket is an API whose bucket holds so many calls and gets so many back a second. It

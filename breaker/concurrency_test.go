@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // capped are options with at most n calls in flight in the fleet, and each of its keys.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 // core is one instance's part in the breakers of a destination and its keys. Their Breakers share it. Each part has

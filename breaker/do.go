@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net"
 
-	"github.com/tidegate/tidegate/internal/ratelimit"
+	"github.com/tidegate/tidegate/internal/base/ratelimit"
 )
 
 // RateLimitedError is what a function given to [Breaker.Do] returns when the API

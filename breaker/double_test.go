@@ -15,7 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/internal/learner"
 	"github.com/tidegate/tidegate/breaker/internal/policy"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // double is a breaker and its meter without Redis: what lua/learn.lua and package policy do with the numbers of a Meter. Tests

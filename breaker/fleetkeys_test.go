@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tidegate/tidegate/breaker/internal/policy"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // swapOf are swap.lua's arguments for an event of a key that has not been used.

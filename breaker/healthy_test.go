@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // healthyCall is what a call costs that succeeds while the breaker is CLOSED.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 // Incident is the time from a breaker's opening to its closing, in the form of the commands

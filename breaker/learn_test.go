@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/testkit/quota"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/quota"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // alone are options of a single caller that learns limits.

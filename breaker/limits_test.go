@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/markdown"
-	"github.com/tidegate/tidegate/internal/testkit/quota"
+	"github.com/tidegate/tidegate/internal/test/testkit/markdown"
+	"github.com/tidegate/tidegate/internal/test/testkit/quota"
 )
 
 // TestLimits plays all models of limits without Redis, in virtual time, in seconds:

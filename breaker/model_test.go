@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tidegate/tidegate/breaker/internal/policy"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Whatever callers, operators, time and Redis do: what docs/invariants.md says holds after each step, and in the end an API that

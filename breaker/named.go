@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 // NamedLimit is a limit that destinations share by its name: all calls that draw on it, of any destination and

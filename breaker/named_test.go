@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // limitedBy are options with named limits: name, rate and calls in flight, such as "tokens 100/1s:200 5".

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker/internal/policy"
-	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 // maxReason is how long an operator's reason may be, in characters.

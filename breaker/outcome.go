@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ratelimit"
+	"github.com/tidegate/tidegate/internal/base/ratelimit"
 )
 
 // Outcome is the outcome of a call. The zero Outcome is neutral: the call says nothing about

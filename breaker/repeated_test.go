@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/internal/policy"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // A report that Redis has counted, and that is repeated because its reply was lost, holds no other report of its batch.

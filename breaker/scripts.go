@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 //go:embed lua/*.lua

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker/internal/policy"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Where callers wait, a call that ends passes its slot on without Redis: never are there more calls than slots, and no

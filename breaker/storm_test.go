@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Many instances report at the same moment: each report is applied once, whichever of them another instance overtakes.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // A reader that goes on after its last read gets each transition once, and learns where

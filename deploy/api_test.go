@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/serve/access"
 )
 
 // What workers and the API have in common is checked alike, and has the same defaults but

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // ActSummary is the result of an action on the jobs of a filter.

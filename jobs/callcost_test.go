@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // mostChildren bounds the ids that Children returns.

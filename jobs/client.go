@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/forecast/snapshot"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/forecast/snapshot"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
 )

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
 )

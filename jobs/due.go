@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // Workers expire overdue jobs within two seconds. Reads expire them too, so that their status

@@ -6,8 +6,8 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
 )

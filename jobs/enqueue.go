@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/google/uuid"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/forecast"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/forecast"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // Place is what is known of where a job waits. The zero value is nothing.

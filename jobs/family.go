@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // registerAtOnce is how many parents are updated at a time.

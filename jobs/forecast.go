@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/forecast"
-	"github.com/tidegate/tidegate/internal/forecast/snapshot"
+	"github.com/tidegate/tidegate/internal/queue/forecast"
+	"github.com/tidegate/tidegate/internal/queue/forecast/snapshot"
 )
 
 // Forecast says when the backlog of a destination is empty, and what expires before it can start, if no further job is

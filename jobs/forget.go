@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // ErrInUse is wrapped by errors of ForgetDestination: a worker serves the destination, the configuration names it,

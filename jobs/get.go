@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/queue/words"
 
 	"github.com/redis/go-redis/v9"
 )

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/queue/words"
 )
 
 // HistoryEntry is one version of a job.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ratelimit"
+	"github.com/tidegate/tidegate/internal/base/ratelimit"
 )
 
 // Status is the status of a job.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // LatePolicy says what becomes of a job that would expire before it can start.

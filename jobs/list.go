@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // Bounds of a page.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ratelimit"
+	"github.com/tidegate/tidegate/internal/base/ratelimit"
 )
 
 // RescheduleError is what Reschedule returns. It is not a failure and costs no retry.

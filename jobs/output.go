@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // MaxOutputBytes is the longest Output of a job. A child keeps up to 1 MiB of the outputs of

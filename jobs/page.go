@@ -11,7 +11,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // position is how far a source has been listed.

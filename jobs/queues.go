@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // ourQueues lists the queues of all destinations, the most urgent first within each. fresh

@@ -3,7 +3,7 @@ package jobs
 import (
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // Encoding is how the payload of a job becomes the body of its call.

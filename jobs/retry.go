@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // Trigger is a kind of failure that a retry policy can retry.

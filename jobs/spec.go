@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // Spec describes a job to enqueue. Make one with New; Client.Enqueue validates it as a whole.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/queue/words"
 )
 
 // DestinationStats are the counts of the jobs of a destination.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 type traceFunc = func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))

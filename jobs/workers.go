@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // WorkerInfo is a live worker.

@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/fakelimit"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakelimit"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

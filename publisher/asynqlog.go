@@ -9,8 +9,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/outage"
+	"github.com/tidegate/tidegate/internal/base/outage"
+	"github.com/tidegate/tidegate/internal/queue/asynqx"
 )
 
 // asynqLogger writes asynq's log. During an outage of Redis asynq repeats its warnings with each

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/engine"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/queue/words"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/outage"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/outage"
+	"github.com/tidegate/tidegate/internal/queue/engine"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/queue/words"
 )
 
 // journal reports what becomes of a destination's jobs to the log and to observers.

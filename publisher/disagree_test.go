@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/outage"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/outage"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // doubt is why the status of a response may mislead, where no rule decided.

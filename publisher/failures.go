@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // Bounds of the log of failed jobs: failuresLogged lines in each failureWindow, with at most

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/queue/engine"
 )
 
 // Times of the gate.

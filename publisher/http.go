@@ -20,9 +20,9 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/breaker/hint"
-	"github.com/tidegate/tidegate/internal/keyurl"
-	"github.com/tidegate/tidegate/internal/secret"
-	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/call/keyurl"
+	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/jobs"
 )
 

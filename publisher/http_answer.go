@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/hint"
-	"github.com/tidegate/tidegate/internal/secret"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/tidegate/tidegate/internal/secret"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 

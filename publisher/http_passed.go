@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/base/secret"
 	"github.com/tidegate/tidegate/jobs"
 )
 

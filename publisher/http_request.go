@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/tidegate/tidegate/internal/httpjob"
+	"github.com/tidegate/tidegate/internal/call/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/publisher"

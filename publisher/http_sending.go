@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/base/secret"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
-	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/jobs"
 )
 

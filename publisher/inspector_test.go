@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"

@@ -2,7 +2,7 @@ package publisher
 
 import (
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/queue/engine"
 )
 
 // line holds the jobs of a worker that wait for slots of the fleet. They are fetched while earlier calls run, which

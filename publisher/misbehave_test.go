@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

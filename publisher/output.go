@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/engine"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

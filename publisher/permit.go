@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/queue/engine"
 	"github.com/tidegate/tidegate/jobs"
 )
 

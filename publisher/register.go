@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/outage"
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/outage"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
 

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/asynqx"
+	"github.com/tidegate/tidegate/internal/queue/engine"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

@@ -10,9 +10,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/engine"
-	"github.com/tidegate/tidegate/internal/outage"
+	"github.com/tidegate/tidegate/internal/base/outage"
+	"github.com/tidegate/tidegate/internal/queue/asynqx"
+	"github.com/tidegate/tidegate/internal/queue/engine"
 )
 
 // bookkeeping is the time of a shutdown after ShutdownTimeout for applying outcomes.

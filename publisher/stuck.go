@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/queue/engine"
 	"github.com/tidegate/tidegate/jobs"
 )
 

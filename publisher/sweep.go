@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/lease"
+	"github.com/tidegate/tidegate/internal/queue/doctor"
+	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
 // sweepEvery is the interval at which one worker of the fleet repairs stranded jobs.

@@ -1,6 +1,6 @@
 package publisher
 
-import "github.com/tidegate/tidegate/internal/text"
+import "github.com/tidegate/tidegate/internal/base/text"
 
 // Bounds of stored responses and errors, in bytes.
 const (

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/internal/call/tokens"
 )
 
 // TokenSource obtains tokens over the network, shares them and renews them. Its methods are

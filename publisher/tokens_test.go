@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/publisher"
 )
 

@@ -20,9 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the repository: lines of the product (Go and Lua without tests, generated code and internal/testkit), lines of
+# Counts the repository: lines of the product (Go and Lua without tests, generated code and internal/test/testkit), lines of
 # tests, words of Markdown. With -v also the product's lines of each package. bench is not counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,14 +16,14 @@ files() { git ls-files --cached --others --exclude-standard -- "$@" | while read
 	$1 == "words" { words += $2; next }
 	$3 ~ /^bench\// { next }
 	$3 ~ /_test\.go$/ { tests += $2; next }
-	$3 ~ /^internal\/testkit\// { testkit += $2; next }
+	$3 ~ /^internal\/test\/testkit\// { testkit += $2; next }
 	{
 		product += $2
 		n = split($3, p, "/")
-		of[p[1] == "internal" && n > 2 ? p[1] "/" p[2] : p[1]] += $2
+		of[p[1] != "internal" ? p[1] : n > 3 ? p[1] "/" p[2] "/" p[3] : p[1] "/" p[2]] += $2
 	}
 	END {
 		if (each == "-v") for (pkg in of) printf "%7d %s\n", of[pkg], pkg | "sort -k2"
 		close("sort -k2")
-		printf "product %d lines, tests %d lines (besides internal/testkit: %d), Markdown %d words\n", product, tests, testkit, words
+		printf "product %d lines, tests %d lines (besides internal/test/testkit: %d), Markdown %d words\n", product, tests, testkit, words
 	}'

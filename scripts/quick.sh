@@ -14,7 +14,7 @@ processes=$(($(getconf _NPROCESSORS_ONLN) + 1))
 
 # A line for each package: its path, its directory, and all that it and its tests import.
 packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... |
-	grep -vE '^[^ ]*/internal/(e2e|browsertest|bench[^ ]*|modeltest) ')
+	grep -vE '^[^ ]*/internal/test/(e2e|browsertest|modeltest) ')
 
 # The package of a file is the nearest one above it: scripts and test data lie in folders.
 changed=$({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } |

@@ -1,5 +1,5 @@
 -- Writes a value if a lock is still held.
--- KEYS: 1 the lock, a lease (see internal/lease/lease.lua), 2 the value. ARGV: 1 the lock's token, 2 the value, 3 how long it is
+-- KEYS: 1 the lock, a lease (see internal/base/lease/lease.lua), 2 the value. ARGV: 1 the lock's token, 2 the value, 3 how long it is
 -- kept (ms). Returns 1 if it was written.
 if string.match(redis.call('GET', KEYS[1]) or '', '^[^\n]*') ~= ARGV[1] then
   return 0

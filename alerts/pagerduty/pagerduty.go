@@ -12,7 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/internal/post"
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // DefaultAPI is the full URL that events are posted to.

@@ -11,7 +11,7 @@ import (
 	"github.com/slack-go/slack/slackutilsx"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // Limits in characters: Slack's, and maxText, which is all that a notification shows.

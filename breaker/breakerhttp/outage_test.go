@@ -16,8 +16,8 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Redis goes while a call is under way: its answer is handed over whole, and counts

@@ -16,8 +16,8 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/breaker/hint"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // What the answers in turn make of a breaker with threshold 2.

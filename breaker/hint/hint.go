@@ -17,7 +17,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ratelimit"
+	"github.com/tidegate/tidegate/internal/base/ratelimit"
 )
 
 // Longest is the maximum of waits. Callers clamp to their own maximum.

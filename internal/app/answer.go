@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/dest/answers"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

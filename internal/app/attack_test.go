@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 // on is call at one of the two instances.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Whatever the API loses of Redis for a moment, it grants no permit above what is declared; after that it goes on. A

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/callbacks"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/dest/callbacks"
 	"github.com/tidegate/tidegate/publisher"
 )
 

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/dest/answers"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

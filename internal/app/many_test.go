@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // Of 1,500 requests at once, each on a connection of its own that its client keeps, every one has its answer: no job is

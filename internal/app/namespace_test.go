@@ -21,13 +21,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/feed"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/fakeslack"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/queue/doctor"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeslack"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/view/feed"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/answers"
-	"github.com/tidegate/tidegate/internal/presets"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/dest/answers"
+	"github.com/tidegate/tidegate/internal/dest/presets"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/publishertest"

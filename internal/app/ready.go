@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/redispipe"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/base/redispipe"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/serve/health"
 	"github.com/tidegate/tidegate/publisher"
 )
 

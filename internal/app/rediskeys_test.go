@@ -17,10 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/testkit/fakeoauth"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakeoauth"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/secret"
-	"github.com/tidegate/tidegate/internal/text"
 )
 
 // fileEvery is the interval at which the destinations file is read. Reading it finds each change, also

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/presets"
+	"github.com/tidegate/tidegate/internal/dest/answers"
+	"github.com/tidegate/tidegate/internal/dest/presets"
 )
 
 // OpenRules returns the answer rules of a destination: the rules of its file, then the rules of its

@@ -21,10 +21,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/permits"
-	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/serve/permits"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

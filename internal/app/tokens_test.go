@@ -13,8 +13,8 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 

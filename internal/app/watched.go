@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/serve/health"
 )
 
 // scrapesAtOnce bounds concurrent scrapes; others are refused.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
 	"github.com/tidegate/tidegate/jobs"
 )
 

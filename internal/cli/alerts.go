@@ -8,7 +8,7 @@ import (
 	"github.com/tidegate/tidegate/alerts"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 // alertsCmds are the commands about alerts.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )

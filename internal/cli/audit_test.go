@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 // Each act is kept with its operator and reason, a refused one is not, and 10,000 acts are kept.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/explain/words"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/queue/words"
+	"github.com/tidegate/tidegate/internal/view/explain"
+	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -9,8 +9,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/tidegate/tidegate/internal/jobjson"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/serve/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/app"
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/text"
 )
 
 type configCmds struct {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/base/redisconn/embedded"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/redisconn/embedded"
 )
 
 func TestConfigCheck(t *testing.T) {

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/app"
+	"github.com/tidegate/tidegate/internal/base/redisconn"
+	"github.com/tidegate/tidegate/internal/base/redisconn/embedded"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/call/keyurl"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/fakeapi/loopback"
-	"github.com/tidegate/tidegate/internal/keyurl"
-	"github.com/tidegate/tidegate/internal/logging"
-	"github.com/tidegate/tidegate/internal/redisconn"
-	"github.com/tidegate/tidegate/internal/redisconn/embedded"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/config/logging"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi/loopback"
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/view/explain"
 )
 
 type devCmd struct {

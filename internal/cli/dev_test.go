@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/testkit/loggingtest"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // startDev runs "tidegate dev" in this process and returns its URL and what stops it.

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/doctor"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
-	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/queue/doctor"
 )
 
 func TestDoctor(t *testing.T) {

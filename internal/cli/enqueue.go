@@ -16,8 +16,8 @@ import (
 
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/serve/jobjson"
+	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 

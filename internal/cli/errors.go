@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
 )
 
 type fakeAPICmd struct {

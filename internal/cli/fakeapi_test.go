@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
 // fakeProcess is a fake-api that runs.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/serve/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
 

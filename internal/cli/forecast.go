@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 

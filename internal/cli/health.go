@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/health"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/serve/health"
 	"github.com/tidegate/tidegate/publisher"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/serve/health"
 )
 
 // serveHealth serves a report as a worker does, and returns where.

@@ -14,11 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/access"
-	"github.com/tidegate/tidegate/internal/dashboard"
-	"github.com/tidegate/tidegate/internal/explain"
-	events "github.com/tidegate/tidegate/internal/feed"
-	"github.com/tidegate/tidegate/internal/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/serve/dashboard"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
+	"github.com/tidegate/tidegate/internal/view/explain"
+	events "github.com/tidegate/tidegate/internal/view/feed"
 	"github.com/tidegate/tidegate/jobs"
 )
 

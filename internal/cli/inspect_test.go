@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 
-	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 

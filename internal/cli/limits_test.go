@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"

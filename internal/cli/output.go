@@ -12,8 +12,8 @@ import (
 	"sync"
 	"text/tabwriter"
 
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/presets"
+	"github.com/tidegate/tidegate/internal/dest/presets"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 type presetsCmds struct {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 type queueCmds struct {

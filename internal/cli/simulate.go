@@ -18,10 +18,10 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/dashboard/chart"
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/presets"
-	"github.com/tidegate/tidegate/internal/simulate"
+	"github.com/tidegate/tidegate/internal/dest/presets"
+	"github.com/tidegate/tidegate/internal/lab/simulate"
+	"github.com/tidegate/tidegate/internal/serve/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/view/explain"
 )
 
 type simulateCmd struct {

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"

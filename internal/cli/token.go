@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/text"
-	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 type tokenCmds struct {

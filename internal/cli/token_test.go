@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 
-	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/serve/access"
 )
 
 // lookup says whose a token is by a file; "" if it is nobody's.

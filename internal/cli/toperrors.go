@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/explain"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 type errorsCmd struct {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/view/ops"
 )
 
 func TestErrorsAndKeys(t *testing.T) {

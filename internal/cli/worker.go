@@ -6,7 +6,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/logging"
+	"github.com/tidegate/tidegate/internal/config/logging"
 )
 
 type workerCmd struct{}

@@ -12,12 +12,12 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/tidegate/tidegate/internal/answers"
-	"github.com/tidegate/tidegate/internal/keyurl"
-	"github.com/tidegate/tidegate/internal/presets"
-	"github.com/tidegate/tidegate/internal/redisconn"
-	"github.com/tidegate/tidegate/internal/tokens"
-	"github.com/tidegate/tidegate/internal/webhook"
+	"github.com/tidegate/tidegate/internal/base/redisconn"
+	"github.com/tidegate/tidegate/internal/call/keyurl"
+	"github.com/tidegate/tidegate/internal/call/tokens"
+	"github.com/tidegate/tidegate/internal/dest/answers"
+	"github.com/tidegate/tidegate/internal/dest/presets"
+	"github.com/tidegate/tidegate/internal/dest/webhook"
 )
 
 // probeMargin is added to a destination's timeout for the lease of its probe:

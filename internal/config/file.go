@@ -16,8 +16,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tidegate/tidegate/internal/secret"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // fileVariable names the destinations file.

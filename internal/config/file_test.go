@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // withFile loads variables and a destinations file.

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/answers"
+	"github.com/tidegate/tidegate/internal/dest/answers"
 )
 
 // Limit is a limit that destinations share by its name, of the section limits of the destinations file.

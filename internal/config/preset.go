@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/presets"
+	"github.com/tidegate/tidegate/internal/dest/presets"
 )
 
 // applyPresets sets what the presets of the blocks know and nothing in the environment says:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/presets"
+	"github.com/tidegate/tidegate/internal/dest/presets"
 )
 
 func TestPreset(t *testing.T) {

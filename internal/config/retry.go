@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 

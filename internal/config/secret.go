@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tidegate/tidegate/internal/keyurl"
-	"github.com/tidegate/tidegate/internal/redisconn"
-	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/base/redisconn"
+	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/call/keyurl"
 )
 
 // Redacted stands wherever a secret would otherwise be printed.

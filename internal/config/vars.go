@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/base/secret"
 	"github.com/tidegate/tidegate/jobs"
 )
 

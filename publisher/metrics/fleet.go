@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/prometheus/client_golang/prometheus"
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tidegate/tidegate/internal/httpjob"
-	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/call/httpjob"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
-	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/internal/base/text"
 )
 
 // StatusError is a response that is an error by its status.

@@ -1,4 +1,4 @@
-// Tests against the server of TIDEGATE_URL, whose destination "shop" publishes; internal/e2e/sdk_test.go starts it.
+// Tests against the server of TIDEGATE_URL, whose destination "shop" publishes; internal/test/e2e/sdk_test.go starts it.
 
 import assert from 'node:assert/strict'
 import { createHmac } from 'node:crypto'

@@ -1,0 +1,10 @@
+package lease
+
+import (
+	"os"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

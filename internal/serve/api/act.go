@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/serve/access"
+	"github.com/tidegate/tidegate/internal/view/ops"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// actOperations adds the operations that act on jobs.
+func (a *api) actOperations() {
+	for _, act := range ops.Acts {
+		verb := string(act.Action)
+		register[ActedOne](a, operation{
+			method: http.MethodPost, path: "/v1/jobs/{id}/" + verb, id: verb + "-job", tag: tagActions, scope: access.ScopeOperate,
+			summary: act.Verb + " a job", missing: true, conflict: true, where: "path", confined: true,
+			description: act.Effect + " The answer is 409 if the job's status does not allow it.",
+		}, func(ctx context.Context, in *actInput) (any, error) {
+			if err := in.find(ctx, a); err != nil {
+				return nil, err
+			}
+			results, err := a.ops.Do(ctx, act, []string{in.ID}, why(ctx, in.Body))
+			if err != nil {
+				return nil, err
+			}
+			r := results.Items[0]
+			return ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}, r.Err
+		})
+		register[Acted](a, operation{
+			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout, missing: true, confined: true,
+			summary:     act.Verb + " the jobs of a filter",
+			description: act.Effect + " The filter names at least one of them. With dry_run nothing is done, and matched says how many jobs it would be about.",
+		}, func(ctx context.Context, in *actWhereInput) (any, error) { return a.actWhere(ctx, act, in.Body) })
+	}
+}
+
+// Reason is the body of an action on one thing.
+type Reason struct {
+	Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for the history." example:"wrong file"`
+}
+
+// why is the caller as histories name it, and the reason that it gives.
+func why(ctx context.Context, body *Reason) ops.Why {
+	id, _ := access.From(ctx)
+	w := ops.Why{By: id.By()}
+	if body != nil {
+		w.Reason = body.Reason
+	}
+	return w
+}
+
+type actInput struct {
+	JobOnly
+	Body *Reason `doc:"May be left out."`
+}
+
+// Selection says which jobs an action is about.
+type Selection struct {
+	Status      []jobs.Status `json:"status,omitempty" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" minItems:"1" doc:"Only jobs in one of these statuses." example:"[\"failed\"]"`
+	Destination string        `json:"destination,omitempty" minLength:"1" doc:"Only jobs for this destination." example:"deviantart"`
+	Key         string        `json:"key,omitempty" minLength:"1" doc:"Only jobs of this key." example:"alice"`
+	Batch       string        `json:"batch,omitempty" minLength:"1" doc:"Only jobs of this batch." example:"monday"`
+	Since       time.Time     `json:"since,omitzero" doc:"Only jobs that ended, or were created if they have not ended, from then on." example:"2030-01-31T14:30:00Z"`
+	Until       time.Time     `json:"until,omitzero" doc:"Only jobs that ended, or were created if they have not ended, before." example:"2030-01-31T14:35:00Z"`
+	Error       string        `json:"error,omitempty" minLength:"1" maxLength:"500" doc:"Only jobs whose last error has this text." example:"no such album"`
+	Cause       string        `json:"cause,omitempty" minLength:"1" maxLength:"40" doc:"Only jobs that wait for this cause, such as rate_limited or worker_lost; of a retry its trigger; decided: by an answer rule." example:"timeout"`
+	DryRun      bool          `json:"dry_run,omitempty" doc:"Only count." example:"true"`
+	Reason      string        `json:"reason,omitempty" maxLength:"500" doc:"Why, for the history of the jobs." example:"wrong file"`
+}
+
+type actWhereInput struct{ Body Selection }
+
+func (a *api) actWhere(ctx context.Context, act ops.Act, s Selection) (any, error) {
+	f := jobs.Filter{Statuses: s.Status, Destination: s.Destination, Key: s.Key, Batch: s.Batch, Since: s.Since, Until: s.Until, Error: s.Error, Cause: s.Cause}
+	if s.DryRun {
+		n, err := a.ops.Matching(ctx, act, f)
+		return Acted{Matched: &n}, err
+	}
+	sum, err := a.ops.DoWhere(ctx, act, f, why(ctx, &Reason{s.Reason}))
+	if err != nil && sum != (jobs.ActSummary{}) {
+		p := a.problem(ctx, "body", err)
+		p.Detail += fmt.Sprintf("; until then %d were %s, %d running ones were asked, and %d were refused; the same request goes on with the rest", sum.Done, act.Past, sum.Asked, sum.Refused)
+		return nil, p
+	}
+	return Acted{Done: sum.Done, Asked: sum.Asked, Refused: sum.Refused}, err
+}
