@@ -205,6 +205,52 @@ func (a *oracleAPI) waits(arrivals []time.Duration) (mean, median float64) {
 	return mean, all[len(all)/2]
 }
 
+// last is when the last call has ended.
+func (a *oracleAPI) last() time.Duration { return a.accepted[len(a.accepted)-1] + oracleLatency }
+
+// run plays a model, and returns the drain, the mean and the median wait as multiples of the oracle's. api is nil if jobs are
+// left.
+func (m *oracleModel) run(t *testing.T, seed uint64) (api *oracleAPI, drain, mean, median float64) {
+	t.Helper()
+	arrivals := m.arrivals(t)
+	oracle := newOracleAPI(t, *m, seed)
+	api = newOracleAPI(t, *m, seed)
+	oracle.ask(arrivals)
+	r, err := play(t.Context(), Options{
+		Slots: oracleSlots, Latency: oracleLatency, Seed: seed, Arrivals: arrivals, For: 60 * 24 * time.Hour, Steps: 1,
+	}, api, redistest.Database(t).Client(t))
+	if err != nil {
+		t.Fatal(m.name, err)
+	}
+	if r.Left > 0 || r.Completed != len(arrivals) {
+		t.Errorf("%s: %d of %d jobs completed, %d are left", m.name, r.Completed, len(arrivals), r.Left)
+		return nil, 0, 0, 0
+	}
+	idealMean, idealMedian := oracle.waits(arrivals)
+	mean, median = api.waits(arrivals)
+	// Waits below a second are no difference that a job notices.
+	return api, api.last().Seconds() / oracle.last().Seconds(), max(1, mean) / max(1, idealMean), max(1, median) / max(1, idealMedian)
+}
+
+// TestRefusalsAtRandom: refusals by chance are taken for a limit, if at all, for a short time.
+func TestRefusalsAtRandom(t *testing.T) {
+	t.Parallel()
+	for _, part := range []struct{ stray, drain float64 }{{.05, 1.2}, {.2, 3}} {
+		m := oracleModel{name: fmt.Sprint(part.stray), api: "concurrency:10000", jobs: 5000, stray: part.stray}
+		for seed := range uint64(8) {
+			if m.name = fmt.Sprintf("%v of all calls, seed %d", part.stray, seed+1); !strings.Contains(m.name, *oracleOnly) {
+				continue
+			}
+			if api, drain, _, _ := m.run(t, seed+1); api != nil {
+				t.Logf("%s: drain %.2f, %d refused", m.name, drain, len(api.refused))
+				if drain > part.drain {
+					t.Errorf("%s: drain %.2f of the oracle's, want at most %v", m.name, drain, part.drain)
+				}
+			}
+		}
+	}
+}
+
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	write := *oracleWrite
@@ -217,31 +263,17 @@ func TestOracle(t *testing.T) {
 			if m.held != part || part && !held || !strings.Contains(m.name, *oracleOnly) || !all && *oracleOnly == "" && !bound {
 				continue
 			}
-			arrivals := m.arrivals(t)
-			oracle, api := newOracleAPI(t, m, 1), newOracleAPI(t, m, 1)
-			oracle.ask(arrivals)
-			r, err := play(t.Context(), Options{
-				Slots: oracleSlots, Latency: oracleLatency, Seed: 1, Arrivals: arrivals, For: 60 * 24 * time.Hour, Steps: 1,
-			}, api, redistest.Database(t).Client(t))
-			if err != nil {
-				t.Fatal(m.name, err)
-			}
-			if r.Left > 0 || r.Completed != len(arrivals) {
-				t.Errorf("%s: %d of %d jobs completed, %d are left", m.name, r.Completed, len(arrivals), r.Left)
+			api, drain, meanRatio, wait := m.run(t, 1)
+			if api == nil {
 				continue
 			}
-			last := func(a *oracleAPI) time.Duration { return a.accepted[len(a.accepted)-1] + oracleLatency }
-			ideal, idealMedian := oracle.waits(arrivals)
-			mean, median := api.waits(arrivals)
-			// Waits below a second are no difference that a job notices.
-			drain, meanRatio, wait := last(api).Seconds()/last(oracle).Seconds(), max(1, mean)/max(1, ideal), max(1, median)/max(1, idealMedian)
 			first := 0
 			for _, at := range api.refused {
 				if at < m.window {
 					first++
 				}
 			}
-			later := float64(len(api.refused)-first) / max(1, (last(api)-m.window).Seconds()/m.window.Seconds())
+			later := float64(len(api.refused)-first) / max(1, (api.last()-m.window).Seconds()/m.window.Seconds())
 			name := m.name
 			if m.held {
 				name += " (held out)"
