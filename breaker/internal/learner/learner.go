@@ -15,6 +15,7 @@
 //	Sustained  Meter.Enough calls were accepted at the pace          the pace is safe; or a faster one is tried
 //	Ended      the first call after a used up Whole accepted a new round has begun
 //	Grown      Meter.Calm reached Meter.CalmEnough                   one more call at once is safe; or is tried
+//	Doubted    a call was refused, maybe for its own sake            such refusals may be by chance
 //	Own        a call was refused for its own sake                   what hints have taught is forgotten
 //
 // A round lasts from one recovery to the next. Only accepted calls count against the pace: what is refused is tried
@@ -27,7 +28,6 @@ import (
 )
 
 const (
-	threshold = 3 // refusals in a row that are to be confirmed
 	// mostConfirmed is the most calls at once that a call alone confirms: greater values stand for a doubt of policy/scope.go.
 	mostConfirmed = 1024
 	longest       = 25 * 3600 // s: no pause is longer: a day's window, and an hour for clocks that differ
@@ -48,10 +48,11 @@ const (
 
 // State is what is known of a limit. It is stored as JSON.
 type State struct {
-	Pace  Pace    `json:"pace,omitzero"`
-	Whole Whole   `json:"whole,omitzero"` // while it holds it has precedence over Pace
-	Slots Slots   `json:"slots,omitzero"`
-	Since float64 `json:"since,omitempty"` // s: when Meter.Total began
+	Pace   Pace    `json:"pace,omitzero"`
+	Whole  Whole   `json:"whole,omitzero"` // while it holds it has precedence over Pace
+	Slots  Slots   `json:"slots,omitzero"`
+	Chance Chance  `json:"chance,omitzero"` // while no pace is measured
+	Since  float64 `json:"since,omitempty"` // s: when Meter.Total began
 	// Hinted says that the API said so far when it would accept calls again: then less care is taken.
 	Hinted bool `json:"hinted,omitempty"`
 }
@@ -99,6 +100,7 @@ const (
 	Grown     Kind = "grown"
 	Ended     Kind = "ended"
 	Own       Kind = "own"
+	Doubted   Kind = "doubted"
 )
 
 // Event is a moment that teaches something.
@@ -164,9 +166,12 @@ func (s State) Next(m Meter, e Event, cooldown float64) (_ State, _ Meter, pause
 	case Refused:
 		pause = s.refused(&m, e, cooldown)
 	case Dry:
+		s.Chance.Run = 0
 		pause = s.pause(&m, e.Now, 0, cooldown)
 	case Confirmed:
 		s.confirmed(&m, e, cooldown)
+	case Doubted:
+		s.unexplained(&m)
 	case Unrefused:
 		s.Slots.confirmed(anyNumber)
 		m.Refused, m.Calm = 0, 0
@@ -201,13 +206,16 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 	if s.Whole.refused(m, cmp.Or(e.Sent, e.Now)) {
 		return 0
 	}
-	if m.Room == 0 || e.Others < m.Room {
+	s.unexplained(m)
+	enough := s.InARow()
+	if m.Refused > enough-fewest && (m.Room == 0 || e.Others < m.Room) {
 		m.Room = max(1, e.Others)
 	}
 	switch {
-	case e.Others == 0 && m.Refused >= 2:
+	case e.Others == 0 && m.Refused >= enough:
+		s.Chance.Run = 0
 		return s.pause(m, e.Now, 0, cooldown)
-	case m.Refused >= threshold:
+	case m.Refused > enough:
 		m.Confirm, m.Room = min(m.Room, mostConfirmed), 1
 	}
 	return 0

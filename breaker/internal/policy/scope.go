@@ -47,15 +47,27 @@ func (b *breaker) doubt(e *Event) bool {
 		b.Beside += one(!e.Doubt)
 	case e.Job == "" || !b.alert() || b.Confirming > 0 || b.usedUp():
 		return false
-	case e.Hint == 0 && b.Ramp == 0 && !b.learns() && b.Failures+1 < e.Threshold: // it would not open either
+	case e.Hint == 0 && !b.mayOpen(e): // it would not open either
 		return false
 	default:
 		ramp := b.Ramp
 		b.askAgain(inDoubt + ramp)
 		b.Doubted, b.Beside, b.Failures = 0, 0, b.Failures+1
 	}
+	if b.learns() {
+		b.emit(learner.Doubted, 0, b.Failures, 0)
+	}
 	b.LastFailure, b.dirty = b.ms(), true
 	return true
+}
+
+// mayOpen says that a refusal without a hint would open, or that this one and the next would.
+func (b *breaker) mayOpen(e *Event) bool {
+	if b.learns() {
+		known := b.Known()
+		return b.Failures+2 >= int64(known.InARow())
+	}
+	return b.Ramp > 0 || b.Failures+1 >= e.Threshold
 }
 
 // endDoubt lets as many calls start as before the doubt.
@@ -72,6 +84,10 @@ func (b *breaker) ofTheJob() {
 		b.endDoubt()
 	}
 	if b.AloneAt, b.Failures, b.dirty = b.ms(), 0, true; !atLimit {
+		if accepted > 0 {
+			b.RampOK = b.Ramp // the calls beside the test were a step of the slow start
+			b.double()
+		}
 		if b.Real = 0; b.ofAll() {
 			b.judge(false)
 		}
@@ -83,7 +99,7 @@ func (b *breaker) ofTheJob() {
 	b.AloneAt, b.RefusedAt = 0, b.us
 	b.beginLearning()
 	kind := learner.Recovered
-	if accepted >= b.Beside {
+	if 2*accepted >= b.Beside {
 		kind, b.Confirming = learner.Confirmed, accepted
 	}
 	b.emit(kind, 0, 0, b.us)
