@@ -12,7 +12,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	all := []string{"chat:write", "channels:read", "groups:read", "channels:history"}
+	all := []string{"chat:write", "channels:read", "groups:read"}
 	fatal := func(text string) []notice.Problem { return []notice.Problem{{Of: "Slack", Text: text, Fatal: true}} }
 	const unknown = "Slack does not know the channel, or the app may not see it: check SLACK_CHANNEL, and invite the app there with /invite"
 	const archived = "the Slack channel is archived: set SLACK_CHANNEL to another one"
