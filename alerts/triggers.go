@@ -113,7 +113,7 @@ func (b *buffer) add(list ...trigger) {
 	})
 }
 
-// Observe makes a publisher report to a: the transitions of its breakers, and its refused
+// Observe makes a publisher report to these Alerts: the transitions of its breakers, and its refused
 // calls, which are the reasons that alerts give. It panics if o is nil.
 func (a *Alerts) Observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{

@@ -59,7 +59,7 @@ func (b *Breaker) Key(key string) *Breaker {
 }
 
 // Cost returns the breaker for calls that take n of each window of the declared limits instead of
-// 1. It costs nothing, as [Breaker.Key] does. Less than 1 is 1. If n is above a window, Allow
+// 1. It costs nothing, as [Breaker.Key] does. Values below 1 count as 1. If n is above a window, Allow
 // returns a [*CostError]. All other limits count calls.
 func (b *Breaker) Cost(n int) *Breaker {
 	if max(1, n) == max(1, b.cost) {
@@ -585,8 +585,8 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 // CredentialsRenewed closes a breaker that is open with [CauseCredentials], for all instances: the
 // credentials of the key, or of the destination, that the API had refused were renewed. Calls start slowly,
 // so that one call tries them; if it is refused, the breaker opens again. A breaker that is open for
-// another reason, or not at all, stays as it is. id, unless empty, identifies the new credentials: if the
-// same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
+// another reason, or not at all, stays as it is. id, unless empty, identifies the new credentials: if those
+// same credentials were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()

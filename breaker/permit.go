@@ -90,8 +90,8 @@ func (p Permit) Cost() int { return p.cost }
 // Leaves is how many per cent of each limit the permit has left to more urgent calls; see [Breaker.Leave].
 func (p Permit) Leaves() int { return int(p.leave) }
 
-// Leave returns the permit for a call that leaves percent of each limit to more urgent calls, as far as ForKey and
-// ForCall charge it from now on.
+// Leave returns the permit for a call that leaves percent of each limit to more urgent calls. It applies to what
+// ForKey and ForCall charge from now on.
 func (p Permit) Leave(percent int) Permit {
 	p.leave = leave(percent)
 	return p

@@ -85,7 +85,7 @@ func (r Rates) String() string {
 }
 
 // TooSmall returns the first window that no call with that cost ever fits into, because at most Calls, or Burst, of
-// it can be used at once.
+// it can be used at once; false if there is none.
 func (r Rates) TooSmall(cost int) (Rate, bool) {
 	i := slices.IndexFunc(r, func(w Rate) bool { return cost > max(w.Calls, w.Burst) })
 	if i < 0 {

@@ -94,8 +94,8 @@ func (e *StatusError) Error() string {
 // Is makes errors.Is(err, ErrStatus) true.
 func (e *StatusError) Is(target error) bool { return target == ErrStatus }
 
-// Cancel cancels an unfinished job. nil means that it will not be started again: it is
-// cancelled, or, if it was running, its worker is notified to cancel the call, and a call
+// Cancel cancels an unfinished job. A nil error means that the job will not be started
+// again: it is cancelled, or, if it was running, its worker is notified to cancel the call, and a call
 // that the destination accepted before that counts as completed. Children are cancelled too.
 // Errors: ErrNotFound, a *StatusError, ErrStuck, or Redis's.
 func (c *Client) Cancel(ctx context.Context, id string, opts ...ActOption) error {

@@ -22,8 +22,8 @@ const (
 )
 
 // IfLate says what becomes of a job whose start, by the forecast of its destination, lies after its expiry.
-// [LateReject] costs a few commands a second for each destination, one for a job with a key, and for a refused
-// job with an ID what [Client.Get] costs.
+// [LateReject] costs a few commands of Redis a second for each destination, and one more for each job with a key. A refused
+// job with an ID costs as much as [Client.Get].
 func IfLate(p LatePolicy) Option { return func(s *Spec) { s.IfLate = p } }
 
 // LateError is the error of a job that [LateReject] refuses. Nothing was enqueued.

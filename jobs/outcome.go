@@ -25,8 +25,8 @@ func ExtendExpiration(d time.Duration) func(*RescheduleError) {
 	return func(e *RescheduleError) { e.ExtendExpiration = max(0, d) }
 }
 
-// Reschedule runs the job again after delay. There is no upper limit, but more than 100
-// years are 100 years. 0, or less, puts it at the back of the queue. A nil option is ignored.
+// Reschedule runs the job again after delay. A delay above 100 years is cut to 100
+// years. 0, or less, puts it at the back of the queue. A nil option is ignored.
 func Reschedule(delay time.Duration, opts ...func(*RescheduleError)) error {
 	e := &RescheduleError{Delay: max(0, delay)}
 	for _, o := range opts {

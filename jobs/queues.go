@@ -357,8 +357,8 @@ func (e *UnknownDestinationError) problem() string {
 func (e *UnknownDestinationError) Is(target error) bool { return target == ErrUnknownDestination }
 
 // Refused reports whether err says that nothing was written because of what was asked for: it matches
-// ErrInvalid or ErrUnknownDestination, or is a *LateError. The job itself may be valid in the second case, and accepted once
-// a worker serves its destination.
+// ErrInvalid or ErrUnknownDestination, or is a *LateError. With ErrUnknownDestination the job itself may be valid, and
+// is accepted once a worker serves its destination.
 func Refused(err error) bool {
 	_, late := errors.AsType[*LateError](err)
 	return late || errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnknownDestination)

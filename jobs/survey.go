@@ -31,8 +31,8 @@ type Survey struct {
 }
 
 // Survey counts the jobs of a destination, and the jobs that expire within the given time. Unlike Stats it changes
-// nothing: overdue jobs count until they are expired. It costs a few round trips whatever the number of jobs. An
-// unknown destination has none. Errors: ErrUnknownDestination for an invalid name, or Redis's.
+// nothing: overdue jobs count until they are expired. It costs a few round trips whatever the number of jobs. For
+// an unknown destination all counts are 0. Errors: ErrUnknownDestination for an invalid name, or Redis's.
 func (c *Client) Survey(ctx context.Context, destination string, within time.Duration) (Survey, error) {
 	all, err := c.Surveys(ctx, []string{destination}, within)
 	if err != nil {

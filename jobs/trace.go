@@ -22,8 +22,8 @@ type traceFunc = func(ctx context.Context, job *Job) (carrier map[string]string,
 // answered.
 //
 // The first 8 entries of a carrier by name are kept, if their name has at most 64 and their
-// value at most 1024 bytes. Left out are also names of the job's record (such as key, path
-// and retry) and text that is not valid UTF-8.
+// value at most 1024 bytes. Entries named like a field of the job's record (such as
+// key, path and retry) are left out too, and so is text that is not valid UTF-8.
 func WithTrace(f func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))) ClientOption {
 	return func(c *Client) { c.trace = f }
 }
