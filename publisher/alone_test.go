@@ -136,7 +136,7 @@ func TestHopelessJobs(t *testing.T) {
 					t.Errorf("job %s is %s, attempt %d: %q", id, j.Status, j.Attempt, j.LastError)
 				}
 			}
-			b.wantIncidents(max(3, 2*row.jobs))
+			b.wantIncidents(max(3, 3*row.jobs))
 			alone, err := b.client.RefusedAlone(t.Context(), b.dest)
 			if r := alone[b.dest]; err != nil || r.Jobs != row.jobs || r.Failed != row.jobs || r.Refusals < 4*row.jobs || !slices.Contains(bad, r.Job) || !sentence.MatchString(r.Text) {
 				t.Errorf("refused alone: %+v, %v", r, err)

@@ -13,9 +13,9 @@ import (
 )
 
 // patience bounds Eventually. It only passes in a test that fails.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
-// Eventually polls until ok returns true, and fails the test if that takes a minute.
+// Eventually polls until ok returns true, and fails the test if that takes three minutes.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	Await(t, patience, what, ok)
