@@ -23,21 +23,22 @@ import (
 const (
 	pingEvery = 5 * time.Second
 	pingFor   = 2 * time.Second
-	// lostAfter is how long Redis is away before that is notified, deputyAfter before the deputy also does it: the
-	// first worker may have died with Redis, or reach it.
+	// lostAfter is how long Redis is away before the first worker notifies people. The deputy does so after deputyAfter:
+	// the first worker may have died with Redis, or may still reach it.
 	lostAfter   = 30 * time.Second
 	deputyAfter = 10 * time.Minute
 	// lostEvery is how often at most a worker notifies of it.
 	lostEvery = 10 * time.Minute
-	// firstFor is how long a worker stays the first without a sign of life.
-	firstFor = time.Minute
+	// dutyLease is how long a worker keeps its duty without a heartbeat.
+	dutyLease = time.Minute
 )
 
-// duty is who notifies people, of whom only pagers make one alarm of the notices of all workers.
+// duty says whether a worker notifies people through services other than pagers, which would show a message from each
+// worker. A pager makes one alarm of the notices from all workers.
 type duty int
 
 const (
-	dutyDeputy duty = iota // also a worker that Redis has never answered: nobody else may have a duty
+	dutyDeputy duty = iota // the default, too: where Redis has never answered, no worker has a lease
 	dutyFirst
 	dutyNone
 )
@@ -48,7 +49,7 @@ type redisWatch struct {
 	ping func(context.Context) (duty, error)
 	now  func() time.Time
 
-	duty     duty      // of this worker when Redis answered last
+	duty     duty      // of this worker at the last response from Redis
 	lostAt   time.Time // zero while Redis answers
 	problem  string
 	notified map[string]*notice.Root // of this outage: where, by notifier
@@ -68,14 +69,14 @@ func (a *Alerts) watchRedis(ctx context.Context) {
 	}
 }
 
-// ping returns an error if Redis is away, or refuses writes, and else the duty of this worker, me. The fleet has one first
-// worker and one deputy.
+// ping returns the duty of this worker, me: one worker of the fleet is the first, another one the deputy. Errors: Redis is
+// away, or refuses writes.
 func (a *Alerts) ping(ctx context.Context, me string) (duty, error) {
-	if err := a.rdb.Set(ctx, a.store.key("alive"), 1, firstFor).Err(); err != nil {
+	if err := a.rdb.Set(ctx, a.store.key("alive"), 1, dutyLease).Err(); err != nil {
 		return dutyNone, err
 	}
 	for _, d := range []duty{dutyFirst, dutyDeputy} {
-		held, err := lease.Acquire(ctx, a.rdb, a.store.key("lock", "redis", strconv.Itoa(int(d))), me, firstFor)
+		held, err := lease.Acquire(ctx, a.rdb, a.store.key("lock", "redis", strconv.Itoa(int(d))), me, dutyLease)
 		if err != nil || held {
 			return d, err
 		}

@@ -74,8 +74,8 @@ func TestRedisLostAndBack(t *testing.T) {
 	}
 }
 
-// One worker is the first and one its deputy, until they give no sign of life for a minute. If the first is lost with Redis,
-// the deputy notifies Slack after 10 minutes, and nobody else does.
+// A worker loses its duty after a minute without a heartbeat. If the first worker is lost together with Redis, the deputy
+// notifies Slack after 10 minutes, and no other worker does.
 func TestFirstWorkerIsLostWithRedis(t *testing.T) {
 	t.Parallel()
 	r := newRedisBench(t, 4)

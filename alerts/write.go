@@ -40,7 +40,12 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 		"foreign": func(s string, limit int) string { return mark(notice.StyleForeign, text.Line(s, limit)) },
 		"plain":   func(s string) string { return mark(notice.StylePlain, text.Line(s, maxName)) },
 		"time":    markTime, "span": span, "n": thousands, "count": count, "cause": causeText,
-		"known": func(n int) string { return map[bool]string{true: thousands(n)}[n >= 0] },
+		"known": func(n int) string {
+			if n < 0 {
+				return ""
+			}
+			return thousands(n)
+		},
 	}).ParseFS(messages, "messages/common.tmpl"))
 	out := map[string]*template.Template{}
 	files, _ := fs.Glob(messages, "messages/*.tmpl")

@@ -167,13 +167,13 @@ func (f *inFlight) accepted(key string) (last time.Time) {
 	return last
 }
 
-// lately is how long after an accepted call a key counts as one that the API accepts.
-const lately = 5 * time.Minute
+// acceptedWithin is how long a key counts as accepted after the API has accepted a call of the key.
+const acceptedWithin = 5 * time.Minute
 
-// othersAccepted is the number of other keys of which the API has accepted a call lately, and refused none since, as far
-// as this instance knows.
+// othersAccepted counts the keys, besides than, that this instance saw accepted within acceptedWithin and not refused
+// since.
 func (c *core) othersAccepted(than string) int64 {
-	keys, since := map[string]bool{}, c.clock.now().Add(-lately)
+	keys, since := map[string]bool{}, c.clock.now().Add(-acceptedWithin)
 	for i := range c.inFlight.shards {
 		s := &c.inFlight.shards[i]
 		s.mu.Lock()

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// owners finds out whose the limits are that the answers to calls of keys announce: what is left of everyone's limit falls
-// with the calls of other keys, what is left of a key's does not. It is of one instance. Calls of other instances make more
-// of a limit fall: only what falls by less than an eighth of the other keys' calls is the key's.
+// owners finds out whether an announced limit belongs to each key or to all of them. Calls of other keys reduce what is left
+// of a shared limit, and do not change what is left of a key's own. Each instance decides by the responses that it gets.
+// Calls of other instances also reduce a shared limit, so a limit is the key's own only if it falls by less than an
+// eighth of the other keys' calls.
 type owners struct {
 	mu     sync.Mutex
 	limits map[announcedLimit]*announcements
@@ -21,53 +22,54 @@ type announcedLimit struct {
 type announcements struct {
 	ends    time.Time // of the window
 	answers int       // in it
-	whose   int       // above 0: everyone's, below: the key's
-	first   left
-	keys    map[string]left
+	votes   int       // above 0 for a shared limit, below 0 for a limit of each key
+	first   remaining
+	keys    map[string]remaining
 }
 
-// left is what an answer left of a limit, after a number of answers in the window; the key has had its own since.
-type left struct{ calls, answers, own int }
+// remaining is a limit's announcement in one response: calls that are left, and how many responses the window had had by then.
+// own counts the responses to the same key since.
+type remaining struct{ calls, answers, own int }
 
 const (
-	mostAnnounced = 8 // limits that are compared
-	enoughOthers  = 4 // answers to other keys that show something,
-	enoughShown   = 3 // and so often, in sum
+	maxAnnounced = 8 // limits that are compared
+	minOthers    = 4 // responses to other keys before a key's response has a vote
+	minVotes     = 3 // a lead that decides
 )
 
-// scope is whose the limit is that an answer to a call of a key announces; "" is not known.
+// scope returns the scope of the limit that the response to a call of a key announces; "" if it is not known.
 func (a *owners) scope(key string, b *Budget, refused bool, now time.Time) Scope {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := announcedLimit{b.Name, b.Limit}
 	t := a.limits[id]
 	if t == nil {
-		if a.limits == nil || len(a.limits) == mostAnnounced {
+		if a.limits == nil || len(a.limits) == maxAnnounced {
 			a.limits = map[announcedLimit]*announcements{}
 		}
 		t = &announcements{}
 		a.limits[id] = t
 	}
 	switch ends := now.Add(b.Reset); {
-	case refused: // it takes nothing
+	case refused: // a refused call uses up nothing
 	case ends.Sub(t.ends).Abs() < sameWindow:
 		t.note(key, b.Remaining)
 	case ends.Before(t.ends): // two windows at once
-		t.whose = max(t.whose-1, -2*enoughShown)
+		t.votes = max(t.votes-1, -2*minVotes)
 	default:
-		t.ends, t.answers, t.keys = ends, 1, map[string]left{key: {b.Remaining, 1, 0}}
+		t.ends, t.answers, t.keys = ends, 1, map[string]remaining{key: {b.Remaining, 1, 0}}
 		t.first = t.keys[key]
 	}
 	switch {
-	case t.whose >= enoughShown:
+	case t.votes >= minVotes:
 		return ScopeGlobal
-	case t.whose <= -enoughShown:
+	case t.votes <= -minVotes:
 		return ScopeUser
 	}
 	return ""
 }
 
-// sameWindow is by how much two announcements of one reset differ at most.
+// sameWindow bounds the difference between two announcements of the same reset.
 const sameWindow = 2 * time.Second
 
 func (t *announcements) note(key string, calls int) {
@@ -78,17 +80,17 @@ func (t *announcements) note(key string, calls int) {
 	}
 	last.own++
 	others, fell := t.answers-last.answers-last.own, last.calls-calls-last.own
-	if others >= enoughOthers {
+	if others >= minOthers {
 		switch {
 		case 2*fell >= others:
-			t.whose = min(t.whose+1, 2*enoughShown)
+			t.votes = min(t.votes+1, 2*minVotes)
 		case 8*fell <= others:
-			t.whose = max(t.whose-1, -2*enoughShown)
+			t.votes = max(t.votes-1, -2*minVotes)
 		}
-		last = left{calls, t.answers, 0}
+		last = remaining{calls, t.answers, 0}
 	}
 	if t.keys[key] = last; len(t.keys) > maxAccepted {
 		clear(t.keys)
-		t.first = left{calls, t.answers, 0}
+		t.first = remaining{calls, t.answers, 0}
 	}
 }

@@ -21,7 +21,7 @@ func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
 
 // Expiring counts the waiting jobs of the destination that will expire at the given time or
 // before, unless they have started by then. Running jobs are not included. For an unknown
-// destination it is 0. Costs and errors are those of Backlog.
+// destination it is 0. Costs and errors are the same as for Backlog.
 func (c *Client) Expiring(ctx context.Context, destination string, until time.Time) (int, error) {
 	return c.count(ctx, destination, until, func(s store.QueueStats) int { return s.Expiring })
 }

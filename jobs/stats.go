@@ -167,7 +167,7 @@ func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActO
 }
 
 // ResumeDestination ends the pause of a destination. changed is false if it was not
-// paused. Errors are those of PauseDestination.
+// paused. Errors are the same as for PauseDestination.
 func (c *Client) ResumeDestination(ctx context.Context, name string) (changed bool, err error) {
 	if err := c.checkExisting(ctx, name); err != nil {
 		return false, fmt.Errorf("jobs: resume destination: %w", err)

@@ -236,7 +236,7 @@ func (c *breakerResetCmd) Run(ctx context.Context, p *Process, s *session) error
 
 type breakerHistoryCmd struct {
 	breakerArg
-	Limit lastFew `short:"n" default:"50" placeholder:"N" help:"How many at most. Default: ${default}; 1000 are kept."`
+	Limit historySize `short:"n" default:"50" placeholder:"N" help:"How many at most. Default: ${default}; 1000 are kept."`
 	outputFlag
 }
 
@@ -254,7 +254,7 @@ func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process, s *session) err
 
 type breakerIncidentsCmd struct {
 	breakerArg
-	Limit lastFew `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
+	Limit historySize `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
 	outputFlag
 }
 

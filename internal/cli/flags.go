@@ -30,10 +30,13 @@ type destinationFlag string
 
 // Validate refuses names that a destination cannot have.
 func (n destinationFlag) Validate() error {
-	if n == "" || jobs.ValidDestination(string(n)) {
+	if n == "" {
 		return nil
 	}
-	return inputErrorf("--destination: %w", checkDestination(string(n)))
+	if err := checkDestination(string(n)); err != nil {
+		return inputErrorf("--destination: %w", err)
+	}
+	return nil
 }
 
 // oneDestination is the argument that names a destination.
@@ -78,7 +81,7 @@ const maxReason = 500
 // reason is --reason: why an operator acts.
 type reason string
 
-// Validate refuses a reason that the history would cut.
+// Validate refuses a reason that is too long for the history.
 func (r reason) Validate() error {
 	if utf8.RuneCountInString(string(r)) > maxReason {
 		return inputErrorf("--reason has more than %d characters", maxReason)
@@ -122,7 +125,7 @@ func (i *instant) UnmarshalText(b []byte) (err error) {
 // pageSize is --limit of a page.
 type pageSize int
 
-// Validate refuses 0, which is the library's word for its default, and what no page holds.
+// Validate refuses 0, which the library takes for its default, and sizes above the largest page.
 func (n pageSize) Validate() error {
 	if n < 1 || n > jobs.MaxPage {
 		return inputErrorf("--limit must be from 1 to %d", jobs.MaxPage)
@@ -130,11 +133,11 @@ func (n pageSize) Validate() error {
 	return nil
 }
 
-// lastFew is --limit of what is kept of a breaker.
-type lastFew int
+// historySize is --limit of a breaker's history and incidents.
+type historySize int
 
 // Validate refuses 0.
-func (n lastFew) Validate() error {
+func (n historySize) Validate() error {
 	if n < 1 {
 		return inputErrorf("--limit must be at least 1")
 	}

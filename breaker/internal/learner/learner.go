@@ -208,7 +208,7 @@ func (s *State) refused(m *Meter, e Event, cooldown float64) (pause float64) {
 	}
 	s.unexplained(m)
 	enough := s.InARow()
-	if m.Refused > enough-fewest && (m.Room == 0 || e.Others < m.Room) {
+	if m.Refused > enough-minInARow && (m.Room == 0 || e.Others < m.Room) {
 		m.Room = max(1, e.Others)
 	}
 	switch {

@@ -101,7 +101,7 @@ func TestAKnownLengthIsDoubted(t *testing.T) {
 func TestTooManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := State{Since: 1000}
-	m := Meter{Round: 1000, Anchor: 1000, Used: 50, Refused: fewest + 1}
+	m := Meter{Round: 1000, Anchor: 1000, Used: 50, Refused: minInARow + 1}
 	s, m, pause := s.Next(m, Event{Kind: Refused, Now: 1010, Others: 3}, 30)
 	if pause != 0 || m.Confirm != 3 || m.Room != 1 {
 		t.Fatalf("a third refusal: %+v, pause %v", m, pause)
@@ -133,7 +133,7 @@ func TestTooManyAtOnceAfterAnyNumber(t *testing.T) {
 	if s, m, _ = s.Next(m, Event{Kind: Grown, Now: 1002}, 30); s.Slots.Number() != 0 {
 		t.Errorf("any number has grown to %+v", s.Slots)
 	}
-	m.Refused = fewest + 1
+	m.Refused = minInARow + 1
 	s, m, _ = s.Next(m, Event{Kind: Refused, Now: 1010, Others: 6}, 30)
 	if s, _, _ = s.Next(m, Event{Kind: Confirmed, Now: 1011, Sent: 1011}, 30); s.Slots.Number() != 6 || s.Slots.enough() != growAfter {
 		t.Errorf("one call alone is accepted, and beside 6 others none: %+v, want 6", s.Slots)

@@ -55,7 +55,7 @@ type Event struct {
 	// 0: now, and none.
 	Ended                 int64
 	Accepted, KeyAccepted int64
-	Others                int64 // of a refusal: other keys whose calls the API accepts, as far as the instance knows
+	Others                int64 // of a refusal: the number of other keys that the instance saw accepted lately
 
 	MeterEvent, KeyMeterEvent string // of Counted: as learn.lua has it
 

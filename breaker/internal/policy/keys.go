@@ -8,13 +8,14 @@ import "strings"
 // call that began after that is accepted. A key that was refused then leaves tests to others, and if it is refused again
 // while others are accepted, the limit was not everyone's: the next time it takes one key more.
 //
-// Keys may use up their own limits at one instant. Of a key that was accepted just before, or has nearly used up its
-// learned limit, the refusal may be its own: the streak then needs four keys for each other one that was accepted lately.
+// Several keys may use up their own limits at the same time. If the API accepted a call of the refused key just before, or
+// the key has nearly used up its learned limit, the refusal may be the key's own. The streak then needs four keys for each
+// other key that was accepted lately.
 const (
 	keysInARow = 3 // refused, of different keys, at first
 	keysAtMost = 6
 	keysMarked = 12      // as refused while the limit is everyone's
-	keysBeside = 4       // for each other key that was accepted lately, if the refused ones may have used up their own limits,
+	keysBeside = 4       // keys in a row for each accepted key, if the refused keys may have used up their own limits,
 	keysEnough = 24      // and at most
 	justBefore = 3000000 // µs
 	nearInARow = 2       // while a learned limit of the destination is nearly used up

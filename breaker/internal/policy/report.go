@@ -127,8 +127,8 @@ func (r *report) end(b *breaker, metered bool, others int64) {
 }
 
 // rule applies the outcome as it concerns the breaker, by where it meets it, and returns false if it was counted
-// before. A limit concerns its owner's breaker. A limit that a probe meets concerns the destination's, too, if the
-// API did not say whose it is.
+// before. A limit concerns its owner's breaker. A limit that a probe meets concerns the destination's breaker, too, if the
+// API did not name the limit's scope.
 func (r *report) rule(b *breaker, others int64) bool {
 	kind, outage := r.Kind, false
 	switch {

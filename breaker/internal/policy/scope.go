@@ -61,7 +61,7 @@ func (b *breaker) doubt(e *Event) bool {
 	return true
 }
 
-// mayOpen says that a refusal without a hint would open, or that this one and the next would.
+// mayOpen reports whether this refusal without a hint, alone or with the next one, would open the breaker.
 func (b *breaker) mayOpen(e *Event) bool {
 	if b.learns() {
 		known := b.Known()

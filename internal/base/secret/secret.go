@@ -25,7 +25,7 @@ const Mask = "[redacted]"
 // Shortest lengths in bytes of what is secret. Shorter values stand in any text.
 const (
 	shortestValue   = 6  // of a header or a parameter
-	shortestNamed   = 4  // of a value whose name is a credential's
+	shortestNamed   = 4  // of a value with the name of a credential
 	shortestSegment = 16 // of a path
 
 	// ShortestPassword is the shortest password in user:password.

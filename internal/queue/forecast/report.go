@@ -74,7 +74,7 @@ func (a *Accuracy) Width() float64 {
 	return high - low
 }
 
-// ETA returns the ETA of a job whose start is forecast for an instant, and which cannot start before notBefore.
+// ETA returns the ETA of a job with this forecast start that cannot start before notBefore.
 func (f *Forecast) ETA(start, notBefore time.Time) ETA {
 	if f.Stopped != "" {
 		return None(f.Stopped)
