@@ -60,15 +60,18 @@ func (d *double) ask(now float64, others int) (start, decides bool, wait float64
 	if g.Most > 0 && others >= g.Most || g.Careful > 0 && others >= max(1, int(m.Used)/g.Careful) {
 		return false, false, 1
 	}
+	before := *m
 	if g.Quota > 0 {
 		wait = d.asTheyCome(&g, now) - now
 	} else {
 		wait = d.due(&g, now, others) - now
 	}
-	if wait <= 0 {
-		d.flying = append(d.flying, now)
+	if wait > 0 {
+		*m = before // no call begins, and no round
+		return false, false, wait
 	}
-	return wait <= 0, false, max(0, wait)
+	d.flying = append(d.flying, now)
+	return true, false, 0
 }
 
 func (d *double) due(g *learner.Gate, now float64, others int) float64 {
