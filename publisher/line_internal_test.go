@@ -13,21 +13,35 @@ import (
 // A job leaves the line when it expires.
 func TestAJobInLineExpires(t *testing.T) {
 	t.Parallel()
-	b, err := breaker.New(t.Context(), redistest.Embedded(t), breaker.Options{Destination: "api", FleetConcurrency: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, err := breaker.New(ctx, redistest.Embedded(t), breaker.Options{Destination: "api", FleetConcurrency: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	if _, err := b.Allow(t.Context()); err != nil {
+	if _, err := b.Allow(ctx); err != nil {
 		t.Fatal(err)
 	}
-	l := &line{serves: true, moved: make(chan struct{}, 1)}
-	inLine, _ := l.join(b, 1).Permit.(*place)
-	ctx, cancel := context.WithTimeout(t.Context(), inLineFor-time.Second)
-	defer cancel()
-	if _, err := inLine.wait(ctx, time.Now().Add(50*time.Millisecond)); !errors.Is(err, breaker.ErrOpen) || ctx.Err() != nil {
-		t.Errorf("%v, %v, want a refusal once it expires", err, ctx.Err())
+	l := &line{serves: true, moved: make(chan struct{}, 2)}
+	ended := make(chan string, 2)
+	wait := func(name string, expires time.Time) {
+		inLine, _ := l.join(b, 1).Permit.(*place)
+		go func() {
+			_, err := inLine.wait(ctx, expires)
+			if !errors.Is(err, breaker.ErrOpen) {
+				t.Errorf("%s: %v, want a refusal", name, err)
+			}
+			ended <- name
+		}()
 	}
+	wait("a job that does not expire", time.Time{})
+	wait("a job that expires", time.Now().Add(50*time.Millisecond))
+	if first := <-ended; first != "a job that expires" {
+		t.Errorf("%s leaves the line first", first)
+	}
+	cancel()
+	<-ended
 }
 
 // A slot is passed on only if its lease lasts for the longest call.
