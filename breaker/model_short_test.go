@@ -2,4 +2,4 @@
 
 package breaker
 
-const modelChecks = 100
+const modelChecks = 30

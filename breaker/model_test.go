@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,12 +29,17 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { playModel(t, rt, rdb) })
 }
 
+// given are the flags of the command line, and not those that tests set.
+var given = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	flags.Visit(func(f *flags.Flag) { names[f.Name] = true })
+	return names
+})
+
 // setDefault sets a flag unless it was given.
 func setDefault(t *testing.T, name, value string) {
 	t.Helper()
-	given := false
-	flags.Visit(func(f *flags.Flag) { given = given || f.Name == name })
-	if !given {
+	if !given()[name] {
 		if err := flags.Set(name, value); err != nil {
 			t.Fatal(err)
 		}

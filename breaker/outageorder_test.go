@@ -125,7 +125,7 @@ func TestFailuresAmongSuccessesAreNoOutage(t *testing.T) {
 			s := redistest.Start(t)
 			a := newBrownout(t, .2)
 			o := Options{Destination: "api", Timeout: 10 * time.Second}
-			n := a.fleet(t, fleetOf(t, s, away), o, 6000)
+			n := a.fleet(t, fleetOf(t, s, away), o, 3000)
 			status, err := Get(patient(t), s.Client(t), "api")
 			if err != nil {
 				t.Fatal(err)
