@@ -29,11 +29,12 @@ func TestRecoveryBringsNoBurst(t *testing.T) {
 	t.Parallel()
 	const n, workers, most = 300, 3, 30
 	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 100 * time.Millisecond})
-	f.trip(500 * time.Millisecond)
+	f.trip(time.Hour)
 	ids := f.enqueue(n)
-	for range workers {
+	for range workers { // all are there first: the slow start ends at the capacity of the fleet
 		f.start()
 	}
+	f.trip(500 * time.Millisecond)
 	f.waitAccepted(n, 30*time.Second)
 	f.waitCompleted(ids, 10*time.Second)
 	receipts := f.api.Receipts()
