@@ -47,15 +47,15 @@ count: ## Count the lines of product and tests, and the words of the documents; 
 	@scripts/count.sh $(ARGS)
 
 # Tests of the breaker that make so many calls, most of them in virtual time, that the race detector makes minutes of them.
-MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|LimitOfAllKeysIsTheDestinations|LimitsOfKeysHoldOthersSeldom|NoDeletedKeyWedges|SpacedCalls|PacedCallsGoOnBesideFailures|PaceEndsWithTheLimit|BucketsWhoseResetIsTheNextToken|EarlyTests|RulesInRedis|Model)$$
+MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|LimitOfAllKeysIsTheDestinations|LimitsOfKeysHoldOthersSeldom|NoDeletedKeyWedges|SpacedCalls|PacedCallsGoOnBesideFailures|PaceEndsWithTheLimit|BucketsWhoseResetIsTheNextToken|EarlyTests|RulesInRedis|Model|MeterAndItsDouble|PermitsAheadKeepTheLimit|WorkersThatDisagreeKeepTheLargerRate|IncidentsAreKeptInBounds|JitterIsAddedToCooldownsThatHaveGrown|RemainingShowsWhoseLimitItIs|SlowStartEndsAtTheCapacityOfTheFleet|ManyKeysCostBoundedMemoryAndOneReadATime|MeteredCallAllocates)$$
 
 # Packages whose goroutines meet in memory. The others compute in one goroutine or wait for Redis: there the
 # race detector finds nothing and takes most of the time.
-RACE := /(breaker|publisher|alerts|internal/([a-z]+/)?(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?$$
+RACE := /(breaker(/breakerhttp)?|(publisher|alerts|internal/([a-z]+/)?(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?)$$
 
 .PHONY: test-race
 test-race: redis cc curl chromium interpreters ## Run the tests only, with the race detector where goroutines meet
-	@# Processes, a browser and clocks take part in e2e and browsertest: they run by themselves.
+	@# Processes, a browser and clocks take part in e2e and browsertest: they run beside each other only.
 	@# The longest of the rest begin first.
 	@# A failure does not keep the later groups from running; the last line names the groups that failed.
 	@export CGO_ENABLED=1 all="$$($(GO) list $(PKGS))"; failed=; \
@@ -64,8 +64,7 @@ test-race: redis cc curl chromium interpreters ## Run the tests only, with the r
 	[ "$(PKGS)" != ./... ] || { skip='$(MANY_CALLS)'; run 'tests of many calls' '' -run "$$skip" ./breaker; }; \
 	run 'packages with the race detector' -race -skip "$${skip-^$$}" $$(pick '/(publisher|breaker|alerts)$$') $$(pick '$(RACE)'); \
 	run 'packages without it' '' $$(pick -v '$(RACE)|/internal/test/(e2e|browsertest)$$'); \
-	run 'e2e' '' $$(pick '/internal/test/e2e$$'); \
-	run 'browser tests' '' $$(pick '/internal/test/browsertest$$'); \
+	run 'e2e and browser tests' '' $$(pick '/internal/test/(e2e|browsertest)$$'); \
 	[ -z "$$failed" ] || { echo "tests failed: $${failed#, }; the other groups ran and passed" >&2; exit 1; }
 
 .PHONY: quick
