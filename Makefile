@@ -93,7 +93,7 @@ test-bench: redis ## Test the comparisons with other programs
 
 .PHONY: oracle
 oracle: redis ## Compare the learned limits with an oracle that knows them
-	$(GO) test -count=1 -timeout 20m -v -run TestOracle ./internal/lab/simulate $(or $(ARGS),-args -oracle.all)
+	$(GO) test -count=1 -timeout 20m -v -run 'TestOracle|TestRefusalsAtRandom' ./internal/lab/simulate $(or $(ARGS),-args -oracle.all)
 
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour
