@@ -86,6 +86,9 @@ type Budget = ratelimit.Budget
 type UnreachableError struct {
 	// Err is the cause.
 	Err error
+	// OfKey says that the host belongs to the job's key, and the hosts of other keys may be reached: the worker takes
+	// the destination for unreachable after three such calls in a row.
+	OfKey bool
 }
 
 func (e *UnreachableError) Error() string {
@@ -114,6 +117,9 @@ type UnauthorizedError struct {
 	// Permanent says that only a person can renew the credentials, such as a refresh token that
 	// was refused: an alert pages at once.
 	Permanent bool
+	// Credentials distinguishes the refused credentials from others, as a short hash of them does; at most 64 bytes.
+	// See [breaker.Outcome.WithCredentials].
+	Credentials string
 	// RetryAfter, if above 0, says that there were no credentials for the call, which was not
 	// made, and after how long to ask for them again: a token server is away. The breaker opens
 	// until then, and the job waits without a count.

@@ -13,18 +13,19 @@ import (
 
 // callResult is the classified result of a call.
 type callResult struct {
-	kind       callKind
-	err        error
-	called     bool                  // a call was made
-	trigger    jobs.Trigger          // of a failure that a policy may retry; "" of other kinds
-	hint       time.Duration         // of rateLimited, noCredentials and noOwnCredentials; 0: none
-	scope      jobs.Scope            // of rateLimited, and of refused or missing credentials
-	reschedule *jobs.RescheduleError // of rescheduled
-	permanent  bool                  // of unauthorized: only a person can renew the credentials
-	draws      []breaker.Draw        // likewise of named limits
-	cost       int                   // what the call has really cost; 0: as the job says
-	whose      blame                 // of rateLimited, and of what countsForOutage
-	refusals   refusals              // of the job, with this one; zero if it was not refused
+	kind        callKind
+	err         error
+	called      bool                  // a call was made
+	trigger     jobs.Trigger          // of a failure that a policy may retry; "" of other kinds
+	hint        time.Duration         // of rateLimited, noCredentials and noOwnCredentials; 0: none
+	scope       jobs.Scope            // of rateLimited, and of refused or missing credentials
+	reschedule  *jobs.RescheduleError // of rescheduled
+	permanent   bool                  // of unauthorized: only a person can renew the credentials
+	credentials string                // likewise: see jobs.UnauthorizedError
+	draws       []breaker.Draw        // likewise of named limits
+	cost        int                   // what the call has really cost; 0: as the job says
+	whose       blame                 // of rateLimited, and of what countsForOutage
+	refusals    refusals              // of the job, with this one; zero if it was not refused
 }
 
 // denied reports whether the call had no credentials that the API accepts.
@@ -91,7 +92,7 @@ func classify(ctx context.Context, err error) callResult {
 		r.kind = failed
 	}
 	if r.denied() {
-		r.scope, r.permanent = denied.Scope, denied.Permanent
+		r.scope, r.permanent, r.credentials = denied.Scope, denied.Permanent, denied.Credentials
 	}
 	r.trigger = kinds[r.kind].trigger
 	_, sent := errors.AsType[*sentError](err)
@@ -154,11 +155,8 @@ func (r callResult) unanswered() bool {
 // isUnreachable reports whether err says that a call was not sent. Only the HTTP destination
 // concludes that from errors of net/http; a handler in Go returns jobs.Unreachable.
 func isUnreachable(err error) bool {
-	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[*hostUnreachableError](err)
-	return ok
+	unsent, ok := errors.AsType[*jobs.UnreachableError](err)
+	return ok && unsent != nil
 }
 
 // noConnection reports whether err means that no connection was made: no address, no answer,

@@ -275,7 +275,7 @@ func TestHTTPUnreachableHostOfOneKey(t *testing.T) {
 	gone := b.enqueue(jobs.Key("gone"))
 	b.run(b.options(), h.Publish)
 	e := b.result(gone.ID)
-	if _, all := errors.AsType[*jobs.UnreachableError](e.Err); e.Reason != publisher.ReasonUnreachable || all || !strings.Contains(errorText(e.Err), "the call was not sent: ") {
+	if unsent, ok := errors.AsType[*jobs.UnreachableError](e.Err); e.Reason != publisher.ReasonUnreachable || !ok || !unsent.OfKey || !strings.Contains(errorText(e.Err), "the call was not sent: ") {
 		t.Errorf("%+v", e)
 	}
 	here := b.enqueue(jobs.Key("here"))

@@ -95,10 +95,7 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 		if late {
 			err = fmt.Errorf("no connection within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
 		}
-		if byKey {
-			return &hostUnreachableError{err}
-		}
-		return jobs.Unreachable(err)
+		return &jobs.UnreachableError{Err: err, OfKey: byKey}
 	case late:
 		return fmt.Errorf("no answer within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
 	}
@@ -117,25 +114,14 @@ func timeoutOf(job *jobs.Job) string {
 	return "destination's"
 }
 
-// hostUnreachableError is the error of a call that was not sent to the host of one key. Unlike
-// jobs.Unreachable it does not prove that the destination is unreachable.
-type hostUnreachableError struct{ err error }
-
-func (e *hostUnreachableError) Error() string { return jobs.Unreachable(e.err).Error() }
-
-func (e *hostUnreachableError) Unwrap() error { return e.err }
-
 // withoutSecrets drops the chain of an error whose text has a secret.
 func withoutSecrets(r *secret.Redactor, err error) error {
 	text := r.Redact(err.Error())
 	if text == err.Error() {
 		return err
 	}
-	if unsent, ok := errors.AsType[*hostUnreachableError](err); ok {
-		return &hostUnreachableError{errors.New(r.Redact(unsent.err.Error()))}
-	}
 	if unsent, ok := errors.AsType[*jobs.UnreachableError](err); ok {
-		return jobs.Unreachable(errors.New(r.Redact(unsent.Err.Error())))
+		return &jobs.UnreachableError{Err: errors.New(r.Redact(unsent.Err.Error())), OfKey: unsent.OfKey}
 	}
 	if _, ok := errors.AsType[*noAnswerError](err); ok {
 		return &noAnswerError{errors.New(text)}

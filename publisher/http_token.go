@@ -45,14 +45,6 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	return h.withCredentials(h.send(ctx, job, other, token), job, other)
 }
 
-// refusedCredentialsError is the error of refused credentials, with their id.
-type refusedCredentialsError struct {
-	error
-	id string
-}
-
-func (e *refusedCredentialsError) Unwrap() error { return e.error }
-
 // withCredentials adds to an error of refused credentials which those are: token, or what the
 // tokens of the job's key are obtained with.
 func (h *HTTP) withCredentials(err error, job *jobs.Job, token string) error {
@@ -66,7 +58,7 @@ func (h *HTTP) withCredentials(err error, job *jobs.Job, token string) error {
 		token = h.o.Header.Get(h.o.AuthHeader)
 	}
 	own := *denied
-	own.Err = &refusedCredentialsError{denied.Err, h.credentialsID(token)}
+	own.Credentials = h.credentialsID(token)
 	return &own
 }
 

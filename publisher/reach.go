@@ -115,8 +115,8 @@ func (c sending) ended(result callResult) {
 	switch {
 	case result.kind == jobUnreachable, result.kind == jobTimedOut: // the call may have had too little time
 	case result.kind == unreachable:
-		_, sure := errors.AsType[*jobs.UnreachableError](result.err)
-		c.failed(time.Now(), result.err, sure)
+		unsent, _ := errors.AsType[*jobs.UnreachableError](result.err)
+		c.failed(time.Now(), result.err, !unsent.OfKey)
 	case result.kind == noOwnCredentials && !result.called: // others may get a token
 		c.failed(time.Now(), result.err, result.scope == jobs.ScopeGlobal)
 	case result.called && !kinds[result.kind].unknown && result.kind != rescheduled:

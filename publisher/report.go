@@ -83,10 +83,7 @@ func (r callResult) limited(*jobs.Response) breaker.Outcome {
 
 // unauthorized is the report of a call without credentials that the API accepts.
 func (r callResult) unauthorized(*jobs.Response) breaker.Outcome {
-	o := breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)
-	if of, ok := errors.AsType[*refusedCredentialsError](r.err); ok {
-		o = o.WithCredentials(of.id)
-	}
+	o := breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope).WithCredentials(r.credentials)
 	if r.hint > 0 {
 		o = o.WithRetry(r.hint)
 	}
