@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -17,17 +18,13 @@ var errGoexit = errors.New("the publisher ended its goroutine (runtime.Goexit)")
 
 // inFlight is notified of a call while it is in flight. The zero value ignores all.
 type inFlight struct {
-	// sent: the call has a connection.
-	sent func()
+	progress.Watcher // but for Limited
+
 	// limited: the answer is rate limited, which is known before the handler returns. The
 	// job is the handler's copy.
 	limited func(*jobs.Job, callResult)
 	// stuck: the handler has not returned after its context ended.
 	stuck func()
-	// again, refused and doubt: see signals.
-	again   func(*jobs.Job) error
-	refused func() bool
-	doubt   func(d doubt, status int)
 	// caller runs the handler; nil: the call makes one.
 	caller *caller
 }
@@ -48,11 +45,12 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	own := job.Clone()
 	if w.limited != nil {
 		bounded := ctx
-		ctx = withSignals(ctx, &signals{sent: w.sent, again: w.again, doubt: w.doubt, refused: w.refused, limited: func(err error) {
+		w.Limited = func(err error) {
 			seen := *job
 			takeBack(&seen, own, err)
 			w.limited(&seen, classify(bounded, err))
-		}})
+		}
+		ctx = progress.With(ctx, &w.Watcher)
 	}
 	noticed, returned, err := d.publish(ctx, job, own, w)
 	r := classify(ctx, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -95,7 +96,7 @@ func classify(ctx context.Context, err error) callResult {
 		r.scope, r.permanent, r.credentials = denied.Scope, denied.Permanent, denied.Credentials
 	}
 	r.trigger = kinds[r.kind].trigger
-	_, sent := errors.AsType[*sentError](err)
+	_, sent := errors.AsType[*progress.SentError](err)
 	r.called = sent || kinds[r.kind].called && (r.kind != explicit || !isNotCalled(err))
 	return r
 }
@@ -111,27 +112,10 @@ func (r callResult) withinJobTimeout(job *jobs.Job) callResult {
 	return r
 }
 
-// notCalledError is the error of a handler that has not called the API. It fails the job as
-// other errors do and is not reported to the breaker.
-type notCalledError struct{ error }
-
-func (e *notCalledError) Unwrap() error { return e.error }
-
-// sentError is the error of a job whose call was refused because of its token, and for which there
-// is no other one.
-type sentError struct{ error }
-
-func (e *sentError) Unwrap() error { return e.error }
-
 func isNotCalled(err error) bool {
-	_, ok := errors.AsType[*notCalledError](err)
+	_, ok := errors.AsType[*progress.NotCalledError](err)
 	return ok
 }
-
-// noAnswerError is the error of a call that was sent and not answered.
-type noAnswerError struct{ error }
-
-func (e *noAnswerError) Unwrap() error { return e.error }
 
 // unanswered reports whether it is known that the API did not answer: a timeout, or an error of
 // the network. Other errors of a handler in Go may be its own.
@@ -139,10 +123,10 @@ func (r callResult) unanswered() bool {
 	if r.trigger == "" || r.kind == explicit || r.kind == jobTimedOut {
 		return false
 	}
-	if _, ok := errors.AsType[*noAnswerError](r.err); ok {
+	if _, ok := errors.AsType[*progress.NoAnswerError](r.err); ok {
 		return true
 	}
-	if noConnection(r.err) { // a handler in Go may return the error of a dependency, such as its database
+	if progress.NoConnection(r.err) { // a handler in Go may return the error of a dependency, such as its database
 		return false
 	}
 	if r.kind == timedOut {
@@ -157,16 +141,6 @@ func (r callResult) unanswered() bool {
 func isUnreachable(err error) bool {
 	unsent, ok := errors.AsType[*jobs.UnreachableError](err)
 	return ok && unsent != nil
-}
-
-// noConnection reports whether err means that no connection was made: no address, no answer,
-// or no socket left (EMFILE, ENFILE, EADDRNOTAVAIL).
-func noConnection(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
-		return true
-	}
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok
 }
 
 // stoodStill returns r for a call during which this process was stopped: its result says nothing about the API.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -62,7 +63,7 @@ func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) H
 		}
 		var payload T
 		if err := json.Unmarshal(job.Payload, &payload); err != nil {
-			return jobs.Fail(&notCalledError{fmt.Errorf("payload: %w", err)})
+			return jobs.Fail(&progress.NotCalledError{Err: fmt.Errorf("payload: %w", err)})
 		}
 		return f(ctx, job, payload)
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/base/secret"
 	"github.com/tidegate/tidegate/internal/call/keyurl"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -314,15 +315,15 @@ func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ..
 		if errors.Is(err, ctx.Err()) {
 			return err
 		}
-		return jobs.Discard(&notCalledError{err})
+		return jobs.Discard(&progress.NotCalledError{Err: err})
 	}
 	r := h.secrets.With(h.secretsOf(token, refused...)...)
 	resp, err := h.client.Do(req)
-	if err != nil && conn.stale(ctx, err) && signalsOf(ctx).again(job) == nil {
+	if err != nil && conn.stale(ctx, err) && progress.Of(ctx).Again(job) == nil {
 		// Once more, on a new connection: the API recognises a call that it has acted on by its Idempotency-Key.
 		h.client.CloseIdleConnections()
 		if req, err = h.request(conn.watch(ctx), job, token); err != nil {
-			return jobs.Discard(&notCalledError{err})
+			return jobs.Discard(&progress.NotCalledError{Err: err})
 		}
 		resp, err = h.client.Do(req)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/base/secret"
 	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -100,7 +101,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		err = jobs.RateLimited(hints.wait, hints.scope)
 	case rules && incomplete != nil && resp.StatusCode >= 200 && resp.StatusCode < 300:
 		// A rule may have matched the rest: the status alone is no proof of a success.
-		err = withoutSecrets(r, &noAnswerError{fmt.Errorf("answered %s, and the answer broke off: %w", statusText(resp.StatusCode), incomplete)})
+		err = withoutSecrets(r, &progress.NoAnswerError{Err: fmt.Errorf("answered %s, and the answer broke off: %w", statusText(resp.StatusCode), incomplete)})
 	default:
 		err = h.classify(resp.StatusCode)
 		if scope, has := h.credentials(job, token); has && resp.StatusCode == http.StatusUnauthorized {
@@ -125,8 +126,8 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	}
 	if !decided && !limited && (err == nil || resp.StatusCode != http.StatusUnauthorized) {
 		if d, found := doubtOf(resp.StatusCode, body); found {
-			signalsOf(ctx).doubt(d, resp.StatusCode)
-			if d.kind == DoubtLimit {
+			progress.Of(ctx).Doubt(d, resp.StatusCode)
+			if d.Limit {
 				err = named(err, d)
 			}
 		}
@@ -135,8 +136,8 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 }
 
 // named adds to the error of a response that its body names a rate limit.
-func named(err error, d doubt) error {
-	hint := "its body names a rate limit (" + d.sign + "); an answer rule would hold such jobs: " + d.rule
+func named(err error, d progress.Doubt) error {
+	hint := "its body names a rate limit (" + d.Sign + "); an answer rule would hold such jobs: " + d.Rule
 	if fail, ok := errors.AsType[*jobs.FailError](err); ok && fail.Permanent {
 		return jobs.Discard(fmt.Errorf("%w; %s", fail.Err, hint))
 	}

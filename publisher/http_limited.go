@@ -3,6 +3,8 @@ package publisher
 import (
 	"context"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/call/progress"
 )
 
 // Times of a rate-limited response, whose header is all that the breaker needs. Tests set longer
@@ -17,7 +19,7 @@ var (
 // readLimited reads the body of a rate-limited response, passes it to keep, and reports the
 // response: after the body, or after bodyGrace without it. cut ends the read.
 func readLimited(ctx context.Context, limited error, read func() []byte, keep func([]byte), cut func()) {
-	report := signalsOf(ctx).limited
+	report := progress.Of(ctx).Limited
 	end := time.AfterFunc(limitedBodyFor, cut)
 	defer end.Stop()
 	reported := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/base/secret"
 	"github.com/tidegate/tidegate/internal/base/text"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -128,14 +129,6 @@ func seconds(s float64) time.Duration {
 // maxBy bounds the name and reason of a rule, in characters.
 const maxBy = 200
 
-// decidedError is the error of a call that a rule or the API itself failed or rescheduled.
-type decidedError struct {
-	error
-	by string
-}
-
-func (e *decidedError) Unwrap() error { return e.error }
-
 // decided is the outcome of a decision on the answer to a job's call with a token.
 func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
 	by := text.Line(r.Redact(d.By), maxBy)
@@ -148,20 +141,20 @@ func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints 
 		job.ReasonCode = string(store.ReasonOf(store.ReasonDecided, by))
 		if d.Output != nil {
 			if job.Output = d.Output; r.Redact(string(d.Output)) != string(d.Output) {
-				job.Output = holdsSecret
+				job.Output = progress.HoldsSecret
 			}
 		}
 		return nil
 	case ThenLimited:
 		return &jobs.RateLimitedError{RetryAfter: cmp.Or(d.Wait, hints.wait), Scope: cmp.Or(d.Scope, hints.scope), Err: errors.New(by)}
 	case ThenReschedule:
-		return &decidedError{jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend)), by}
+		return &progress.DecidedError{Err: jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend)), By: by}
 	case ThenUnauthorized:
 		scope, _ := h.credentials(job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}
 	case ThenRetry:
-		return &decidedError{answered, by}
+		return &progress.DecidedError{Err: answered, By: by}
 	case ThenFail:
 	}
-	return &decidedError{jobs.Discard(answered), by}
+	return &progress.DecidedError{Err: jobs.Discard(answered), By: by}
 }

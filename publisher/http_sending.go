@@ -13,35 +13,9 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/base/secret"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/jobs"
 )
-
-// signals are what an HTTP destination reports of a call before it returns.
-type signals struct {
-	sent    func()      // the call has a connection: the API may have received it
-	limited func(error) // the header of the response means "rate limited"; see readLimited
-	// again: the call was refused, and a second one is about to be made with the same permit; an
-	// error refuses it. The job is the handler's copy.
-	again func(*jobs.Job) error
-	// doubt: the status of the response may mislead.
-	doubt func(d doubt, status int)
-	// refused: the breaker of the job's key, or of the destination, waits for new credentials.
-	refused func() bool
-}
-
-type signalsKey struct{}
-
-// withSignals returns the context for a handler.
-func withSignals(ctx context.Context, s *signals) context.Context {
-	return context.WithValue(ctx, signalsKey{}, s)
-}
-
-func signalsOf(ctx context.Context) *signals {
-	if s, ok := ctx.Value(signalsKey{}).(*signals); ok {
-		return s
-	}
-	return &signals{sent: func() {}, limited: func(error) {}, doubt: func(doubt, int) {}, again: func(*jobs.Job) error { return nil }, refused: func() bool { return false }}
-}
 
 // connecting observes whether a request gets a connection, and a response on it.
 type connecting struct {
@@ -50,7 +24,7 @@ type connecting struct {
 
 // watch returns a context for the request.
 func (s *connecting) watch(ctx context.Context) context.Context {
-	report := signalsOf(ctx).sent
+	report := progress.Of(ctx).Sent
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { s.asked.Store(true) },
 		GotConn: func(info httptrace.GotConnInfo) {
@@ -77,7 +51,7 @@ func (s *connecting) stale(ctx context.Context, err error) bool {
 // no file descriptor. Transports other than net/http's prove nothing. byKey is true if the host
 // depends on the job's key: the hosts of other keys may be reached then.
 func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, byKey bool) error {
-	unsent := s.asked.Load() && !s.got.Load() || noConnection(err)
+	unsent := s.asked.Load() && !s.got.Load() || progress.NoConnection(err)
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
@@ -90,7 +64,7 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("call failed: %w", err)
 	case strings.Contains(err.Error(), headersTooLarge):
-		return jobs.Discard(&notCalledError{fmt.Errorf("the request was not sent: %w; make the job's path, query or headers shorter", err)})
+		return jobs.Discard(&progress.NotCalledError{Err: fmt.Errorf("the request was not sent: %w; make the job's path, query or headers shorter", err)})
 	case unsent:
 		if late {
 			err = fmt.Errorf("no connection within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
@@ -99,7 +73,7 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	case late:
 		return fmt.Errorf("no answer within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
 	}
-	return &noAnswerError{fmt.Errorf("call failed: %w", err)}
+	return &progress.NoAnswerError{Err: fmt.Errorf("call failed: %w", err)}
 }
 
 // headersTooLarge is the text of net/http's error for a request whose header is larger than an API
@@ -123,8 +97,8 @@ func withoutSecrets(r *secret.Redactor, err error) error {
 	if unsent, ok := errors.AsType[*jobs.UnreachableError](err); ok {
 		return &jobs.UnreachableError{Err: errors.New(r.Redact(unsent.Err.Error())), OfKey: unsent.OfKey}
 	}
-	if _, ok := errors.AsType[*noAnswerError](err); ok {
-		return &noAnswerError{errors.New(text)}
+	if _, ok := errors.AsType[*progress.NoAnswerError](err); ok {
+		return &progress.NoAnswerError{Err: errors.New(text)}
 	}
 	return errors.New(text)
 }

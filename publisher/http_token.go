@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -21,7 +22,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 		return errNoJob
 	}
 	if err := h.checkKey(job); err != nil {
-		return jobs.Discard(&notCalledError{err})
+		return jobs.Discard(&progress.NotCalledError{Err: err})
 	}
 	token, err := h.token(ctx, job)
 	if err != nil {
@@ -35,12 +36,12 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	other, problem := h.renew(ctx, job, token)
 	switch {
 	case problem != nil:
-		return &sentError{h.withCredentials(problem, job, "")}
+		return &progress.SentError{Err: h.withCredentials(problem, job, "")}
 	case other == token:
 		return err
 	}
-	if problem := signalsOf(ctx).again(job); problem != nil {
-		return &sentError{problem}
+	if problem := progress.Of(ctx).Again(job); problem != nil {
+		return &progress.SentError{Err: problem}
 	}
 	return h.withCredentials(h.send(ctx, job, other, token), job, other)
 }
@@ -213,18 +214,18 @@ func (h *HTTP) withoutToken(ctx context.Context, job *jobs.Job, err error) error
 		return nil
 	case ok:
 		own := *denied
-		own.Err = &notCalledError{denied.Err}
+		own.Err = &progress.NotCalledError{Err: denied.Err}
 		return &own
 	case errors.Is(err, breakerhttp.ErrNotSent):
 		return err
-	case signalsOf(ctx).refused():
+	case progress.Of(ctx).Refused():
 		// Jobs that wait for a token do not fail because the old one was taken out of the file.
-		return &jobs.UnauthorizedError{Err: &notCalledError{err}, Scope: jobs.ScopeUser}
+		return &jobs.UnauthorizedError{Err: &progress.NotCalledError{Err: err}, Scope: jobs.ScopeUser}
 	}
 	if job.Key != "" { // a job without one stays without
 		err = fmt.Errorf("%w, then: tidegate retry %s", err, job.ID)
 	}
-	return jobs.Discard(&notCalledError{err})
+	return jobs.Discard(&progress.NotCalledError{Err: err})
 }
 
 // changedKeys returns the keys whose credentials have changed since the last call, "" for the destination's.

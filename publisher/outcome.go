@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -47,8 +48,8 @@ func (d *decider) outcome(e ending) store.Outcome {
 	}
 	if o.Kind == store.KindFail {
 		e.event.Reason = ""
-		if decided, ok := errors.AsType[*decidedError](e.r.err); ok {
-			o.Reason = store.ReasonOf(store.ReasonDecided, decided.by)
+		if decided, ok := errors.AsType[*progress.DecidedError](e.r.err); ok {
+			o.Reason = store.ReasonOf(store.ReasonDecided, decided.By)
 		}
 	}
 	e.event.Result = resultOf[o.Kind]
@@ -112,8 +113,8 @@ func (d *decider) afterFailure(e *ending, o *store.Outcome) {
 
 // reasonOf is why a job was rescheduled.
 func reasonOf(err error) store.Reason {
-	if decided, ok := errors.AsType[*decidedError](err); ok {
-		return store.ReasonOf(store.ReasonAnswer, decided.by)
+	if decided, ok := errors.AsType[*progress.DecidedError](err); ok {
+		return store.ReasonOf(store.ReasonAnswer, decided.By)
 	}
 	return store.ReasonPublisher
 }

@@ -9,14 +9,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/queue/engine"
 	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
-
-// holdsSecret stands for an output that must not be stored, and is why. A child must not send a
-// part of it either.
-var holdsSecret = json.RawMessage("it holds a secret of the destination: take a part of the answer without it")
 
 // checkOutput returns what is kept of the output that a handler has set, or why it is not kept.
 // The call has been made by then, so the job completes all the same.
@@ -26,8 +23,8 @@ func checkOutput(output json.RawMessage) (kept json.RawMessage, problem string) 
 		return nil, ""
 	case len(output) > jobs.MaxOutputBytes:
 		return nil, fmt.Sprintf("it has %d bytes, at most %d are kept", len(output), jobs.MaxOutputBytes)
-	case bytes.Equal(output, holdsSecret):
-		return nil, string(holdsSecret)
+	case bytes.Equal(output, progress.HoldsSecret):
+		return nil, string(progress.HoldsSecret)
 	case !json.Valid(output) || !utf8.Valid(output):
 		return nil, "it is not valid JSON"
 	}

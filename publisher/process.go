@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/internal/queue/engine"
 	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
@@ -144,19 +145,19 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		})
 	}
 	d.gate.line.begin()
-	result := d.call(ctx, job, permit, inFlight{
-		sent: func() { sending.sent(time.Now()) }, limited: report, stuck: func() { d.recordStuck(delivery) },
-		again: func(own *jobs.Job) error { return d.again(permit, own, started) },
-		refused: func() bool {
+	watcher := progress.Watcher{
+		Sent:  func() { sending.sent(time.Now()) },
+		Again: func(own *jobs.Job) error { return d.again(permit, own, started) },
+		Refused: func() bool {
 			s := d.breaker.Key(job.Key).Status()
 			return s.State != breaker.Closed && s.Cause == breaker.CauseCredentials
 		},
-		doubt: func(found doubt, status int) {
+		Doubt: func(found progress.Doubt, status int) {
 			event.doubted = func() { d.doubts.add(found, event, status, time.Now()) }
-			notifyOf(d.observers, "OnDoubtful", func(x *Observer) func(string, string) { return x.OnDoubtful }, d.name, found.kind)
+			notifyOf(d.observers, "OnDoubtful", func(x *Observer) func(string, string) { return x.OnDoubtful }, d.name, kindOf(found))
 		},
-		caller: c,
-	})
+	}
+	result := d.call(ctx, job, permit, inFlight{Watcher: watcher, limited: report, stuck: func() { d.recordStuck(delivery) }, caller: c})
 	d.gate.line.end(time.Since(started))
 	result = d.checkStall(result, job, started)
 	sending.ended(result)

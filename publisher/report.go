@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -125,7 +126,7 @@ func (r callResult) refusesJob(answer *jobs.Response) bool {
 	if answer == nil || r.kind != permanent && r.kind != rescheduled {
 		return false
 	}
-	_, decided := errors.AsType[*decidedError](r.err)
+	_, decided := errors.AsType[*progress.DecidedError](r.err)
 	return decided || r.kind == permanent && answer.Status == http.StatusForbidden
 }
 

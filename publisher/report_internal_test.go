@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/call/progress"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestBreakerOutcomeOfDecisions(t *testing.T) {
 	t.Parallel()
 	problem := errors.New("invalid title")
-	fail, again := &decidedError{jobs.Discard(problem), "rule 1"}, &decidedError{jobs.Reschedule(1), "rule 1"}
+	fail, again := &progress.DecidedError{Err: jobs.Discard(problem), By: "rule 1"}, &progress.DecidedError{Err: jobs.Reschedule(1), By: "rule 1"}
 	for _, row := range []struct {
 		kind   callKind
 		err    error
