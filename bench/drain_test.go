@@ -24,6 +24,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 var drainRounds = flag.Int("rounds", 5, "rounds of BenchmarkDrain and BenchmarkLearning")
@@ -329,7 +330,7 @@ func drainWithTidegate(ctx context.Context, rdb redis.UniversalClient, task drai
 	}
 	var handler publisher.Handler = publisher.Func(func(context.Context, *jobs.Job) error { return nil })
 	if task.URL != "" {
-		h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: task.URL, Connections: task.Concurrency})
+		h, err := httpdest.New(httpdest.Options{URL: task.URL, Connections: task.Concurrency})
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 func enqueueTidegate(ctx context.Context, rdb redis.UniversalClient, n int) ([]string, error) {
@@ -48,7 +49,7 @@ func serveTidegate(ctx context.Context, rdb redis.UniversalClient, t task, defer
 	if err != nil {
 		return err
 	}
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: t.URL, Connections: concurrency})
+	h, err := httpdest.New(httpdest.Options{URL: t.URL, Connections: concurrency})
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/metrics"
 	"github.com/tidegate/tidegate/publisher/publishertest"
 	"github.com/tidegate/tidegate/publisher/tracing"
@@ -125,12 +126,12 @@ func TestNilArguments(t *testing.T) {
 	b := must(breaker.New(t.Context(), rdb, breaker.Options{Destination: "shop", Logger: quiet}))(t)
 	t.Cleanup(func() { _ = b.Close() })
 	handler := publisher.Func(func(context.Context, *jobs.Job) error { return nil })
-	api := must(publisher.NewHTTP(publisher.HTTPOptions{URL: "http://127.0.0.1:1", Logger: quiet}))(t)
+	api := must(httpdest.New(httpdest.Options{URL: "http://127.0.0.1:1", Logger: quiet}))(t)
 	file := filepath.Join(t.TempDir(), "tokens.json")
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens := must(publisher.OpenTokens(file, publisher.TokensFileOptions{Logger: quiet}))(t)
+	tokens := must(httpdest.OpenTokens(file, httpdest.TokensFileOptions{Logger: quiet}))(t)
 	measured := must(metrics.New(prometheus.NewRegistry(), metrics.Options{}))(t)
 	permit := must(b.Allow(t.Context()))(t)
 	slacking := must(slack.New(slack.Options{Webhook: "http://127.0.0.1:1/"}))(t)
@@ -144,7 +145,7 @@ func TestNilArguments(t *testing.T) {
 		reflect.TypeFor[*jobs.Spec](): jobs.New("shop", 1), reflect.TypeFor[*jobs.Job](): publishertest.NewJob(jobs.New("shop", 1)), reflect.TypeFor[jobs.Action](): jobs.ActionCancel, reflect.TypeFor[jobs.Filter](): jobs.Filter{Destination: "none"},
 		reflect.TypeFor[alerts.Options](): alerts.Options{Logger: quiet, Notifiers: []notice.Notifier{slacking}}, reflect.TypeFor[*jobs.Client](): client,
 		reflect.TypeFor[publisher.Handler](): handler, reflect.TypeFor[*breaker.Breaker](): b, reflect.TypeFor[int](): 1, reflect.TypeFor[breaker.Options](): breaker.Options{Destination: "shop", Logger: quiet},
-		reflect.TypeFor[publisher.HTTPOptions](): publisher.HTTPOptions{URL: "http://127.0.0.1:1", Logger: quiet}, reflect.TypeFor[publisher.Options](): publisher.Options{Logger: quiet}, reflect.TypeFor[time.Duration](): time.Second,
+		reflect.TypeFor[httpdest.Options](): httpdest.Options{URL: "http://127.0.0.1:1", Logger: quiet}, reflect.TypeFor[publisher.Options](): publisher.Options{Logger: quiet}, reflect.TypeFor[time.Duration](): time.Second,
 		reflect.TypeFor[func(context.Context) error](): func(context.Context) error { return nil },
 	}
 	// What is made with a nil argument is used.
@@ -254,7 +255,7 @@ func TestNilArguments(t *testing.T) {
 		breaker.New, breaker.Judge, breaker.History, breaker.Incidents, breaker.Get, breaker.List, breaker.Trip, breaker.ForceClosed, breaker.Reset, breaker.NewVirtual,
 		hint.Join, hint.Parse, hint.LimitReached, hint.RetryLater,
 		breakerhttp.New, breakerhttp.Judge, breakerhttp.Key, breakerhttp.Cost, breakerhttp.Outcome, breakerhttp.RateLimitedIf, breakerhttp.RateLimitedStatus, breakerhttp.Hints, breakerhttp.Logger,
-		publisher.New, publisher.NewHTTP, publisher.OpenTokens, publisher.Attempt, publisher.CheckRequest, publisher.Client, publisher.WithClient, publisher.Typed[int],
+		publisher.New, httpdest.New, httpdest.OpenTokens, publisher.Attempt, httpdest.CheckRequest, publisher.Client, publisher.WithClient, publisher.Typed[int],
 		publisher.Limits, publisher.KeyBy, publisher.Reserve, publisher.Turns, publisher.Breaker, publisher.Retry,
 		metrics.New, tracing.New, publishertest.NewClient, publishertest.NewJob, publishertest.Parent, publishertest.Play, publishertest.Publish, alerts.New, slack.New, pagerduty.New,
 	} {
@@ -266,7 +267,7 @@ func TestNilArguments(t *testing.T) {
 		client, jobs.Key("alice"), jobs.New("shop", 1), &jobs.RetryPolicy{}, &jobs.Job{After: []string{"shop"}, Parents: map[string]jobs.Parent{"shop": {Output: []byte("1")}}}, b, permit, breaker.DefaultNamespace,
 		breaker.Rates{},
 		handler, publisher.Func(nil),
-		publisher.TokensFunc(nil), tokens, api, worker, &publisher.Options{}, (*publisher.Options)(nil), alerting, measured, tracing.New(tracing.Options{}), &jobs.StatusError{}, &jobs.UnknownDestinationError{}, &jobs.ValidationError{},
+		httpdest.TokensFunc(nil), tokens, api, worker, &publisher.Options{}, (*publisher.Options)(nil), alerting, measured, tracing.New(tracing.Options{}), &jobs.StatusError{}, &jobs.UnknownDestinationError{}, &jobs.ValidationError{},
 		&breaker.LearnedLimit{}, &breaker.LimitWindow{}, &breaker.RateStatus{}, new(breaker.State), &breaker.Status{},
 		breaker.Outcome{},
 		publisher.NamedLimit{},
@@ -282,8 +283,8 @@ func TestNilArguments(t *testing.T) {
 			call(named.PkgPath()+"."+named.Name()+"."+kind.Method(i).Name, v.Method(i), receiver)
 		}
 	}
-	if _, err := publisher.NewHTTP(publisher.HTTPOptions{URL: "http://127.0.0.1:1", Tokens: publisher.TokensFunc(nil)}); err == nil || !saysNil.MatchString(err.Error()) {
-		t.Errorf("publisher.NewHTTP with a nil TokensFunc: %v", err)
+	if _, err := httpdest.New(httpdest.Options{URL: "http://127.0.0.1:1", Tokens: httpdest.TokensFunc(nil)}); err == nil || !saysNil.MatchString(err.Error()) {
+		t.Errorf("httpdest.New with a nil TokensFunc: %v", err)
 	}
 	for _, called := range slices.Sorted(maps.Keys(nilable)) {
 		if nilable[called] && !seen[called] {

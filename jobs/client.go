@@ -59,7 +59,7 @@ func WithDestinations(names ...string) ClientOption {
 }
 
 // WithCheck adds to the validation of specs: f returns their problems, for instance a key that a
-// destination does not accept. publisher.CheckRequest checks what HTTP destinations could not send.
+// destination does not accept. httpdest.CheckRequest checks what HTTP destinations could not send.
 func WithCheck(f func(*Spec) []FieldError) ClientOption { return func(c *Client) { c.check = f } }
 
 // WithRetention sets how long asynq's own tools expect a completed job to be kept; the

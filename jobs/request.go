@@ -39,7 +39,7 @@ const maxTimeoutSecs = 86400
 
 // Validate checks the bounds of what a job adds to the request of its destination. It returns nil or a
 // *ValidationError. Whether an HTTP destination can send it is checked by the worker before each call,
-// and at the enqueue by the CLI, the HTTP API and clients WithCheck(publisher.CheckRequest).
+// and at the enqueue by the CLI, the HTTP API and clients WithCheck(httpdest.CheckRequest).
 func (r *Request) Validate() error {
 	var errs fieldErrors
 	r.validate(errs.add)

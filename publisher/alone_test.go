@@ -16,18 +16,20 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/lab/fakeapi"
 	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/fakelimit"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // hopeless is the path of jobs that the API never accepts.
 const hopeless = "/hopeless"
 
 // hopelessAPI refuses the calls of one path with a status and headers, and accepts all others.
-func hopelessAPI(t *testing.T, status int, header http.Header) *api {
-	return newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+func hopelessAPI(t *testing.T, status int, header http.Header) *fakehttp.Recorder {
+	return fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, hopeless) {
 			for name := range header {
 				w.Header().Set(name, header.Get(name))
@@ -119,7 +121,7 @@ func TestHopelessJobs(t *testing.T) {
 			for range 2 {
 				po := b.options()
 				po.Observers = []publisher.Observer{{OnJob: good.ended}}
-				h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
+				h := newHTTP(t, httpdest.Options{URL: a.URL})
 				b.run(po, h.Publish, publisher.Concurrency(3), publisher.MaxRefusedAlone(4),
 					publisher.Breaker(breaker.Options{Cooldown: 500 * time.Millisecond, CooldownJitter: -1}))
 			}
@@ -178,7 +180,7 @@ func TestHopelessFailures(t *testing.T) {
 			good := &goodJobs{b: b, bad: bad}
 			po := b.options()
 			po.Observers = []publisher.Observer{{OnJob: good.ended}}
-			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
+			h := newHTTP(t, httpdest.Options{URL: a.URL})
 			good.begin(10)
 			b.run(po, h.Publish, publisher.Concurrency(3), publisher.Breaker(breaker.Options{Cooldown: 300 * time.Millisecond, CooldownJitter: -1}))
 			for _, id := range bad {

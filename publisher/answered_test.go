@@ -15,17 +15,18 @@ import (
 	"github.com/tidegate/tidegate/internal/lab/fakeapi"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // httpTo serves the destination of b from an API.
-func httpTo(t *testing.T, api *fakeapi.API) *publisher.HTTP {
+func httpTo(t *testing.T, api *fakeapi.API) *httpdest.Destination {
 	t.Helper()
 	url, err := api.Start("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url})
+	h, err := httpdest.New(httpdest.Options{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}

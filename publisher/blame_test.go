@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // hurried is how many jobs try to close a destination; more than an outage needs.
@@ -42,9 +44,9 @@ func (b *fixture) wantProbe() {
 }
 
 // slowAPI answers only paths other than /slow.
-func slowAPI(t *testing.T) *api {
+func slowAPI(t *testing.T) *fakehttp.Recorder {
 	t.Helper()
-	return newAPI(t, func(_ http.ResponseWriter, r *http.Request) {
+	return fakehttp.Record(t, func(_ http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/slow") {
 			select {
 			case <-r.Context().Done():
@@ -65,7 +67,7 @@ func TestOwnTimeoutIsNoFailureOfTheAPI(t *testing.T) {
 		for range hurried {
 			b.enqueue(jobs.Path("/slow"), hurry)
 		}
-		b.run(b.options(), newHTTP(t, publisher.HTTPOptions{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(hurried))
+		b.run(b.options(), newHTTP(t, httpdest.Options{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(hurried))
 		for range hurried {
 			if e := b.event(); e.Result != publisher.FailedFinal || e.Outcome != publisher.OutcomeTimeout {
 				t.Errorf("%s (%s): %v", e.Result, e.Outcome, e.Err)
@@ -96,7 +98,7 @@ func TestOwnTimeoutIsNoFailureOfTheAPI(t *testing.T) {
 		}
 		b.enqueue(jobs.Path("/slow"), hurry)
 		b.enqueue()
-		b.run(b.options(), newHTTP(t, publisher.HTTPOptions{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(1), rules(time.Hour))
+		b.run(b.options(), newHTTP(t, httpdest.Options{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(1), rules(time.Hour))
 		b.want(publisher.FailedFinal)
 		b.want(publisher.Completed)
 		b.wantProbe()
@@ -106,7 +108,7 @@ func TestOwnTimeoutIsNoFailureOfTheAPI(t *testing.T) {
 		b := newFixture(t)
 		var hang atomic.Bool
 		hang.Store(true)
-		h := newHTTP(t, publisher.HTTPOptions{URL: slowAPI(t).URL, Transport: &http.Transport{
+		h := newHTTP(t, httpdest.Options{URL: slowAPI(t).URL, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if hang.Load() {
 					select { // the transport dials on after the request has given up
@@ -144,7 +146,7 @@ func TestOwnTimeoutIsNoFailureOfTheAPI(t *testing.T) {
 func TestSlowExpressionsFailTheirJob(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	a := newAPI(t, nil)
+	a := fakehttp.Record(t, nil)
 	parent := b.enqueue()
 	list, err := json.Marshal(make([]int, 10_000))
 	if err != nil {
@@ -170,7 +172,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 	}
 	// Long enough to begin on a busy machine, and far too short for the expressions.
 	const hurry = time.Second
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
+	h := newHTTP(t, httpdest.Options{URL: a.URL})
 	for i := range hurried {
 		expensive(i)
 	}
@@ -182,7 +184,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 		}
 	}
 	b.wantUntouched()
-	if n := len(a.requests()); n > 0 {
+	if n := len(a.Requests()); n > 0 {
 		t.Errorf("%d calls, want none", n)
 	}
 	stop()
@@ -212,7 +214,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 // takes the destination for unreachable, and no breaker for down.
 func TestDependencyOfAHandlerIsNotTheDestination(t *testing.T) {
 	t.Parallel()
-	refused := closedPort(t)
+	refused := fakehttp.ClosedPort(t)
 	call := func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, refused, http.NoBody)
 		if err != nil {
@@ -257,7 +259,7 @@ func TestTimeoutOfTheDestinationStillCounts(t *testing.T) {
 	for range 3 {
 		b.enqueue(jobs.Path("/slow"), jobs.CallTimeout(time.Hour))
 	}
-	b.run(b.options(), newHTTP(t, publisher.HTTPOptions{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(3),
+	b.run(b.options(), newHTTP(t, httpdest.Options{URL: slowAPI(t).URL}).Publish, publisher.Concurrency(3),
 		publisher.Timeout(200*time.Millisecond), publisher.Breaker(breaker.Options{OutageThreshold: 3, Cooldown: time.Hour}))
 	redistest.Eventually(t, "the outage is noticed", func() bool {
 		s := b.breaker()

@@ -14,6 +14,7 @@ import (
 	"github.com/tidegate/tidegate/internal/lab/fakeapi"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // cutWithin is how soon the call of a running job that is cancelled must have ended.
@@ -40,7 +41,7 @@ func (b *fixture) runHTTP(o fakeapi.Options, opts ...publisher.HandleOption) *fa
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = api.Close() })
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url})
+	h, err := httpdest.New(httpdest.Options{URL: url})
 	if err != nil {
 		b.t.Fatal(err)
 	}

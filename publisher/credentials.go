@@ -10,10 +10,10 @@ import (
 // credentialsEvery is the interval of checks for changed credentials.
 const credentialsEvery = time.Second
 
-// credentialsHandler is a handler whose credentials can change.
+// credentialsHandler is a handler whose credentials can change: see httpdest.Destination.
 type credentialsHandler interface {
-	changedKeys() []string
-	credentialsOf(key string) string
+	ChangedKeys() []string
+	CredentialsOf(key string) string
 }
 
 // watchCredentials closes breakers that are open because of refused credentials when the
@@ -40,11 +40,11 @@ func (d *destination) watchCredentials() {
 				return
 			case <-tick:
 			}
-			for _, key := range h.changedKeys() {
+			for _, key := range h.ChangedKeys() {
 				again[key] = true
 			}
 			for key := range again {
-				if d.credentialsChanged(key, h.credentialsOf(key)) {
+				if d.credentialsChanged(key, h.CredentialsOf(key)) {
 					delete(again, key)
 				}
 			}
@@ -66,7 +66,7 @@ func (d *destination) otherCredentials(h credentialsHandler) (keys []string, ok 
 			continue
 		}
 		key := keyOf(s.Name)
-		if id := h.credentialsOf(key); id != "" && id != s.Credentials {
+		if id := h.CredentialsOf(key); id != "" && id != s.Credentials {
 			keys = append(keys, key)
 		}
 	}

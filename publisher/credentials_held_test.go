@@ -17,9 +17,11 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // A worker that starts with another token than the one that the API refused ends the wait, long
@@ -32,18 +34,18 @@ func TestNewTokenAtTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, with := range map[string]func(token string) publisher.HTTPOptions{
-		"the destination's": func(token string) publisher.HTTPOptions { return publisher.HTTPOptions{AuthToken: token} },
-		"in a header": func(token string) publisher.HTTPOptions {
-			return publisher.HTTPOptions{Header: http.Header{"Authorization": {"Bearer " + token}}}
+	for name, with := range map[string]func(token string) httpdest.Options{
+		"the destination's": func(token string) httpdest.Options { return httpdest.Options{AuthToken: token} },
+		"in a header": func(token string) httpdest.Options {
+			return httpdest.Options{Header: http.Header{"Authorization": {"Bearer " + token}}}
 		},
-		"the key's": func(token string) publisher.HTTPOptions {
+		"the key's": func(token string) httpdest.Options {
 			write(token)
-			all, err := publisher.OpenTokens(file, publisher.TokensFileOptions{})
+			all, err := httpdest.OpenTokens(file, httpdest.TokensFileOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return publisher.HTTPOptions{Tokens: all}
+			return httpdest.Options{Tokens: all}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +86,7 @@ func TestRefusedTokenIsTakenOut(t *testing.T) {
 	b := newFixture(t)
 	api := newGuarded(t, "right")
 	file := openTokens(t, `{"alice":"old","bob":"right"}`)
-	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, Tokens: file.TokensFile})
+	h := newHTTP(t, httpdest.Options{URL: api.URL, Tokens: file.TokensFile})
 	b.runHandler(b.options(), h, rules(300*time.Millisecond))
 	held := b.enqueue(jobs.Key("alice")).ID
 	b.result(held)
@@ -105,16 +107,16 @@ func TestRefusedTokenIsTakenOut(t *testing.T) {
 // No list of permanent statuses fails a job for a refused token; an answer rule does.
 func TestPermanent401(t *testing.T) {
 	t.Parallel()
-	rule := rulesFunc(func(a publisher.Answered) (publisher.Decision, bool) {
-		return publisher.Decision{Then: publisher.ThenFail, By: "rule 1"}, a.Status == http.StatusUnauthorized
+	rule := rulesFunc(func(a httpdest.Answered) (httpdest.Decision, bool) {
+		return httpdest.Decision{Then: httpdest.ThenFail, By: "rule 1"}, a.Status == http.StatusUnauthorized
 	})
 	for name, row := range map[string]struct {
 		list  []int
-		rules publisher.Rules
+		rules httpdest.Rules
 		want  string
 	}{
-		"the default":          {publisher.DefaultPermanentStatus, nil, publisher.Rescheduled},
-		"the default with 403": {append([]int{403}, publisher.DefaultPermanentStatus...), nil, publisher.Rescheduled},
+		"the default":          {httpdest.DefaultPermanentStatus, nil, publisher.Rescheduled},
+		"the default with 403": {append([]int{403}, httpdest.DefaultPermanentStatus...), nil, publisher.Rescheduled},
 		"401 alone":            {[]int{401}, nil, publisher.Rescheduled},
 		"without 401":          {[]int{400}, nil, publisher.Rescheduled},
 		"a rule":               {[]int{400}, rule, publisher.FailedFinal},
@@ -123,7 +125,7 @@ func TestPermanent401(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t)
 			api := newGuarded(t, "right")
-			h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, AuthToken: "old", PermanentStatus: row.list, Rules: row.rules})
+			h := newHTTP(t, httpdest.Options{URL: api.URL, AuthToken: "old", PermanentStatus: row.list, Rules: row.rules})
 			b.runHandler(b.options(), h, rules(time.Hour))
 			if e := b.result(b.enqueue().ID); e.Result != row.want {
 				t.Errorf("the job is %s, want %s", e.Result, row.want)
@@ -175,7 +177,7 @@ func TestRefusedCallCounts(t *testing.T) {
 			api := newGuarded(t, "right")
 			o, made := b.options(), &calls{}
 			made.observe(&o)
-			h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: row.source})
+			h := newHTTP(t, httpdest.Options{URL: api.URL, TokenSource: row.source})
 			b.runHandler(o, h, publisher.Breaker(breaker.Options{Rate: row.rate, Cooldown: time.Hour}))
 			if e := b.result(b.enqueue().ID); !e.Called || e.Job.Attempt != 0 {
 				t.Errorf("%s, called %t", e.Result, e.Called)
@@ -199,7 +201,7 @@ func TestRefusedCallIsOfTheBudget(t *testing.T) {
 	b := newFixture(t)
 	var mu sync.Mutex
 	made := 0
-	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	api := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		made++
@@ -209,7 +211,7 @@ func TestRefusedCallIsOfTheBudget(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: &source{tokens: []string{"old", "new"}}})
+	h := newHTTP(t, httpdest.Options{URL: api.URL, TokenSource: &source{tokens: []string{"old", "new"}}})
 	b.runHandler(b.options(), h, publisher.Concurrency(1), rules(time.Hour))
 	for range limit - 1 {
 		if e := b.result(b.enqueue().ID); e.Result != publisher.Completed {
@@ -252,7 +254,7 @@ func TestTokenServerAway(t *testing.T) {
 	api := newGuarded(t, "right")
 	tokens := &away{}
 	for range 2 {
-		h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: tokens})
+		h := newHTTP(t, httpdest.Options{URL: api.URL, TokenSource: tokens})
 		b.runHandler(b.options(), h, publisher.Concurrency(2), rules(time.Hour))
 	}
 	ids := b.enqueueMany(20, jobs.MaxReschedules(1))
@@ -295,13 +297,13 @@ func TestOneWorkerGetsNoToken(t *testing.T) {
 	tokens := &ownAway{}
 	alone := b.options()
 	alone.Worker = "alone"
-	b.runHandler(alone, newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: tokens}), rules(time.Hour))
+	b.runHandler(alone, newHTTP(t, httpdest.Options{URL: api.URL, TokenSource: tokens}), rules(time.Hour))
 	held := b.enqueue(jobs.MaxReschedules(0)).ID
 	redistest.Eventually(t, "it asks again", func() bool { return tokens.asked.Load() > 1 })
 	if s := b.breaker(); s.State != breaker.Closed || b.get(held).Status != jobs.Pending {
 		t.Errorf("the breaker is %s, the job %s", s.State, b.get(held).Status)
 	}
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: api.URL, AuthToken: "right"}), rules(time.Hour))
+	b.runHandler(b.options(), newHTTP(t, httpdest.Options{URL: api.URL, AuthToken: "right"}), rules(time.Hour))
 	for _, id := range append(b.enqueueMany(20, jobs.MaxReschedules(0)), held) {
 		b.waitStatus(id, jobs.Completed)
 	}
@@ -333,7 +335,7 @@ func TestKeyWithoutATokenEndsNoOutage(t *testing.T) {
 		failing = append(failing, b.enqueue(jobs.Key(fmt.Sprint("up", i))).ID)
 		b.enqueue(jobs.Key(fmt.Sprint("away", i)))
 	}
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, TokenSource: &keysAway{}})
+	h := newHTTP(t, httpdest.Options{URL: a.URL, TokenSource: &keysAway{}})
 	b.run(b.options(), h.Publish, publisher.Concurrency(1), publisher.Breaker(breaker.Options{Cooldown: time.Second, OutageThreshold: 3}))
 	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
 	for i := 3; i < 6; i++ {
@@ -357,13 +359,13 @@ func TestRefusedPasswordIsNotHashed(t *testing.T) {
 	t.Parallel()
 	header := http.Header{"Authorization": {"basic dTpw"}}
 	for name, row := range map[string]struct {
-		o    publisher.HTTPOptions
+		o    httpdest.Options
 		kept bool
 	}{
-		"token":              {publisher.HTTPOptions{AuthToken: "old"}, true},
-		"password":           {publisher.HTTPOptions{AuthToken: "user:pass", AuthScheme: "Basic"}, false},
-		"password in header": {publisher.HTTPOptions{Header: header}, false},
-		"password, with key": {publisher.HTTPOptions{AuthToken: "user:pass", AuthScheme: "Basic", CredentialsKey: "key"}, true},
+		"token":              {httpdest.Options{AuthToken: "old"}, true},
+		"password":           {httpdest.Options{AuthToken: "user:pass", AuthScheme: "Basic"}, false},
+		"password in header": {httpdest.Options{Header: header}, false},
+		"password, with key": {httpdest.Options{AuthToken: "user:pass", AuthScheme: "Basic", CredentialsKey: "key"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -391,7 +393,7 @@ func TestChangedTokenFile(t *testing.T) {
 	}
 	write("old\n")
 	var known []string
-	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, AuthTokenFile: file, OnToken: func(secrets ...string) { known = append(known, secrets...) }})
+	h := newHTTP(t, httpdest.Options{URL: api.URL, AuthTokenFile: file, OnToken: func(secrets ...string) { known = append(known, secrets...) }})
 	stop := b.runHandler(b.options(), h, rules(time.Hour))
 	held := b.enqueue().ID
 	if e := b.result(held); e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonCredentials {

@@ -14,5 +14,7 @@
 // counts as a failure for the breaker and reschedules the job; jobs.Reschedule reschedules it;
 // jobs.Discard fails it; jobs.Fail and any other error fail or retry it by its own policy.
 //
+// Package httpdest has a handler that sends jobs to an HTTP API without code.
+//
 // A nil context panics, as in the standard library.
 package publisher

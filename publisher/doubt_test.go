@@ -12,10 +12,12 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Responses of APIs by their documentation, and what a worker says of them without a rule.
@@ -65,7 +67,7 @@ var doubtful = []struct {
 func TestDoubtfulResponses(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	a := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		var n int
 		if _, err := fmt.Sscanf(r.URL.Path, "/%d", &n); err != nil {
 			t.Error(err)
@@ -79,7 +81,7 @@ func TestDoubtfulResponses(t *testing.T) {
 	var found atomic.Value
 	found.Store("")
 	o.Observe(publisher.Observer{OnDoubtful: func(_, kind string) { found.Store(kind) }})
-	b.run(o, newHTTP(t, publisher.HTTPOptions{URL: a.URL}).Publish, publisher.Concurrency(1))
+	b.run(o, newHTTP(t, httpdest.Options{URL: a.URL}).Publish, publisher.Concurrency(1))
 	for i, row := range doubtful {
 		found.Store("")
 		e := b.result(b.enqueue(jobs.Path(fmt.Sprintf("/%d", i))).ID)
@@ -121,14 +123,14 @@ func TestDoubtfulResponseOfAJobThatDoesNotFail(t *testing.T) {
 		publisher.Rescheduled: {publisher.Breaker(breaker.Options{OutageThreshold: 1})},
 	} {
 		b := newFixture(t)
-		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = fmt.Fprint(w, `{"message":"limits: requests per day"}`)
 		})
 		log := &loggingtest.Buffer{}
 		o := b.options()
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
-		b.run(o, newHTTP(t, publisher.HTTPOptions{URL: a.URL}).Publish, options...)
+		b.run(o, newHTTP(t, httpdest.Options{URL: a.URL}).Publish, options...)
 		b.result(b.enqueue().ID)
 		if lines := log.Lines("names a rate limit that no answer rule reads"); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]), "result="+result+" ") {
 			t.Errorf("of a job that is %s the log says %s", result, lines)
@@ -174,13 +176,13 @@ var forbidden = []struct {
 func TestForbiddenThatNamesALimit(t *testing.T) {
 	t.Parallel()
 	body := ""
-	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+	a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "42")
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = fmt.Fprint(w, body)
 	})
 	for _, statuses := range [][]int{nil, {403, 429}} {
-		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: statuses, Hints: []hint.Dialect{hint.XRateLimit, hint.RetryAfter}})
+		h := newHTTP(t, httpdest.Options{URL: a.URL, RateLimitedStatus: statuses, Hints: []hint.Dialect{hint.XRateLimit, hint.RetryAfter}})
 		for _, row := range forbidden {
 			body = row.body
 			err := h.Publish(t.Context(), &jobs.Job{ID: "post-1", Destination: "api", Payload: []byte("{}")})
@@ -191,7 +193,7 @@ func TestForbiddenThatNamesALimit(t *testing.T) {
 		}
 	}
 	body = forbidden[0].body
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PermanentStatus: []int{403}})
+	h := newHTTP(t, httpdest.Options{URL: a.URL, PermanentStatus: []int{403}})
 	if err := h.Publish(t.Context(), &jobs.Job{ID: "post-1", Destination: "api", Payload: []byte("{}")}); errors.As(err, new(*jobs.RateLimitedError)) {
 		t.Errorf("a 403 that is configured as permanent: %v", err)
 	}

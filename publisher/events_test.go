@@ -17,6 +17,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // What an API says when it will not take a call is told before the breaker opens of
@@ -36,7 +37,7 @@ func TestAnswersAreReportedFirst(t *testing.T) {
 		}
 	}))
 	t.Cleanup(api.Close)
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL, AuthToken: token})
+	h, err := httpdest.New(httpdest.Options{URL: api.URL, AuthToken: token})
 	if err != nil {
 		t.Fatal(err)
 	}

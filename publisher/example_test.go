@@ -18,6 +18,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // embeddedRedis gives an example a Redis of its own.
@@ -158,7 +159,7 @@ func ExamplePublisher() {
 		}
 	}
 
-	deviantart, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/v1", AuthToken: "the-token"})
+	deviantart, err := httpdest.New(httpdest.Options{URL: api.URL + "/v1", AuthToken: "the-token"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 func succeed(context.Context, *jobs.Job) error { return nil }
@@ -31,7 +32,7 @@ func TestHandleValidatesItsOptions(t *testing.T) {
 	}{
 		"no handler":        {"api", nil, nil, "publisher: handle api: the handler is nil"},
 		"a nil Func":        {"api", publisher.Func(nil), nil, "publisher: handle api: the handler is nil"},
-		"a nil HTTP":        {"api", (*publisher.HTTP)(nil), nil, "publisher: handle api: the handler is nil"},
+		"a nil HTTP":        {"api", (*httpdest.Destination)(nil), nil, "publisher: handle api: the handler is nil"},
 		"a bad name":        {"API", publisher.Func(succeed), nil, `publisher: handle API: name "API" must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
 		"no concurrency":    {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Concurrency(0)}, "publisher: handle api: concurrency must be at least 1, is 0"},
 		"below it":          {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Concurrency(-1)}, "publisher: handle api: concurrency must be at least 1, is -1"},

@@ -144,7 +144,7 @@ func Setting(name, value string) HandleOption {
 func Retention(d time.Duration) HandleOption { return func(s *settings) { s.retention = d } }
 
 // ResponseBodyBytes is how much of Response.Body is stored with a job, up to 1 MiB. Default:
-// HTTPOptions.ResponseBodyBytes for an HTTP, otherwise 4096.
+// Options.ResponseBodyBytes of an httpdest.Destination, otherwise 4096.
 func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept = n } }
 
 // MaxRefusedAlone is how many times in a row the API may refuse a job by itself, while it accepts

@@ -1,88 +1,33 @@
 package publisher_test
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
-// token is the secret that must show up nowhere but at the API.
-const token = `s3cr3t/+"tok&n"=`
-
-// seen is a request as the API saw it.
-type seen struct {
-	*http.Request
-	body string
-}
-
-// api is an external API that remembers its requests.
-type api struct {
-	*httptest.Server
-	mu   sync.Mutex
-	reqs []seen
-}
-
-// newAPI starts an API that answers as told, with 204 if answer is nil.
-func newAPI(t *testing.T, answer http.HandlerFunc) *api {
+func newHTTP(t *testing.T, o httpdest.Options) *httpdest.Destination {
 	t.Helper()
-	a := &api{}
-	a.Server = httptest.NewServer(a.remember(answer))
-	t.Cleanup(a.Close)
-	return a
-}
-
-func (a *api) remember(answer http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		a.mu.Lock()
-		a.reqs = append(a.reqs, seen{r, string(b)})
-		a.mu.Unlock()
-		if answer == nil {
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		answer(w, r)
-	}
-}
-
-func (a *api) requests() []seen {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return append([]seen(nil), a.reqs...)
-}
-
-// only returns the one request that must have been made.
-func (a *api) only(t *testing.T) seen {
-	t.Helper()
-	reqs := a.requests()
-	if len(reqs) != 1 {
-		t.Fatalf("%d requests, want 1", len(reqs))
-	}
-	return reqs[0]
-}
-
-func newHTTP(t *testing.T, o publisher.HTTPOptions) *publisher.HTTP {
-	t.Helper()
-	h, err := publisher.NewHTTP(o)
+	h, err := httpdest.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,725 +35,256 @@ func newHTTP(t *testing.T, o publisher.HTTPOptions) *publisher.HTTP {
 	return h
 }
 
-// aJob is a job that a worker has in hand.
-func aJob(r jobs.Request) *jobs.Job {
-	return &jobs.Job{ID: "job-1", Destination: "d", Payload: []byte(`{}`), Request: r}
+// tokensFile is a file of tokens under test.
+type tokensFile struct {
+	*httpdest.TokensFile
+	write func(content string)
 }
 
-func answerWith(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
+// openTokens opens a new file, which is looked at for each token that is asked for.
+func openTokens(t *testing.T, content string) (f tokensFile) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	f.write = func(content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Error(err)
+		}
 	}
-}
-
-func TestHTTPCallByDefault(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, nil)
-	// Neither compact nor escaped as Go would do it.
-	const payload = "{ \"b\" : 1.0,\n\t\"a\":\"\\u00e9<&>é\" }\n"
-	job := aJob(jobs.Request{})
-	job.Payload = []byte(payload)
-	if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1/posts", AuthToken: token}).Publish(t.Context(), job); err != nil {
+	f.write(content)
+	var err error
+	if f.TokensFile, err = httpdest.OpenTokens(path, httpdest.TokensFileOptions{CheckEvery: time.Nanosecond}); err != nil {
 		t.Fatal(err)
 	}
-	r := a.only(t)
-	if r.Method != http.MethodPost || r.RequestURI != "/v1/posts" {
-		t.Errorf("%s %s, want POST /v1/posts", r.Method, r.RequestURI)
+	return f
+}
+
+// rulesFunc is a function that implements Rules.
+type rulesFunc func(httpdest.Answered) (httpdest.Decision, bool)
+
+func (f rulesFunc) Decide(a httpdest.Answered) (httpdest.Decision, bool) { return f(a) }
+
+// A key whose token is refused waits; its jobs run when the file has another one, long before the
+// cooldown ends.
+func TestChangedFileEndsTheWait(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	api := newGuarded(t, "right")
+	file := openTokens(t, `{"alice":"old","bob":"right"}`)
+	h := newHTTP(t, httpdest.Options{URL: api.URL, Tokens: file.TokensFile})
+	b.runHandler(b.options(), h, rules(time.Hour))
+	held := b.enqueue(jobs.Key("alice")).ID
+	if e := b.result(held); e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonCredentials {
+		t.Fatalf("%s, %s; want rescheduled, credentials", e.Result, e.Reason)
 	}
-	if r.body != payload || r.ContentLength != int64(len(payload)) {
-		t.Errorf("body %q of length %d, want it untouched: %q", r.body, r.ContentLength, payload)
+	if e := b.result(b.enqueue(jobs.Key("bob")).ID); e.Result != publisher.Completed {
+		t.Errorf("bob's job is %s", e.Result)
 	}
-	want := http.Header{
-		"Accept-Encoding": {"gzip"}, // by net/http, which unpacks the answer
-		"Authorization":   {"Bearer " + token},
-		"Content-Length":  {fmt.Sprint(len(payload))},
-		"Content-Type":    {"application/json"},
-		"Idempotency-Key": {"job-1"},
-		"User-Agent":      {"tidegate"},
+	file.write(`{"alice":"right","bob":"right"}`)
+	if e := b.result(held); e.Result != publisher.Completed || e.Job.Attempt != 0 {
+		t.Errorf("%s after %d retries, want completed", e.Result, e.Job.Attempt)
 	}
-	if diff := cmp.Diff(want, r.Header); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
-	}
-	if job.Response == nil || *job.Response != (jobs.Response{Status: 204}) {
-		t.Errorf("response %+v, want status 204 without a body", job.Response)
+	if got, want := api.seen(), []string{"Bearer old", "Bearer right", "Bearer right"}; !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
 	}
 }
 
-func TestHTTPJoinsURLs(t *testing.T) {
+// source is a TokenSource whose tokens are listed: the first one, and what it is renewed to.
+type source struct {
+	tokens  []string
+	err     error // of Token
+	renewal error
+	perKey  bool
+}
+
+func (s *source) Token(context.Context, string) (string, error) { return s.tokens[0], s.err }
+
+func (s *source) Renew(_ context.Context, _, refused string) (string, error) {
+	i := slices.Index(s.tokens, refused)
+	return s.tokens[min(i+1, len(s.tokens)-1)], s.renewal
+}
+
+func (s *source) PerKey() bool      { return s.perKey }
+func (s *source) Changed() []string { return nil }
+
+// A key that gets no token any more waits without a call, and its breaker says why.
+func TestKeyWithoutConsentWaits(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Got", r.RequestURI)
-		_, _ = io.WriteString(w, r.RequestURI)
+	b := newFixture(t)
+	api := newGuarded(t, "right")
+	const why = "the refresh token is refused"
+	h := newHTTP(t, httpdest.Options{URL: api.URL, TokenSource: &source{
+		tokens: []string{""}, err: &jobs.UnauthorizedError{Err: errors.New(why), Scope: jobs.ScopeUser, Permanent: true}, perKey: true,
+	}})
+	b.runHandler(b.options(), h, rules(time.Hour))
+	e := b.result(b.enqueue(jobs.Key("alice")).ID)
+	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonCredentials || e.Called || e.Job.Attempt != 0 {
+		t.Errorf("%s, %s, called %t; want rescheduled, credentials, without a call", e.Result, e.Reason, e.Called)
+	}
+	s, err := breaker.Get(t.Context(), b.rdb, b.dest+"/alice")
+	if err != nil || s.State != breaker.Open || s.Cause != breaker.CauseCredentials || s.Reason != why || !s.Permanent {
+		t.Errorf("breaker %+v, %v", s, err)
+	}
+	if calls := api.seen(); len(calls) != 0 {
+		t.Errorf("calls %q, want none", calls)
+	}
+}
+
+// A host that one key names and that does not exist does not stop the jobs of other keys.
+func TestHTTPUnreachableHostOfOneKey(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{
+		URL: "http://{key}.example.com", KeyPattern: ".*",
+		Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if strings.HasPrefix(addr, "gone.") {
+				return nil, &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, a.Listener.Addr().String())
+		}},
 	})
-	for _, tc := range []struct{ base, path, query, want string }{
-		{"", "", "", "/"},
-		{"/", "", "", "/"},
-		{"", "/items/7", "", "/items/7"},
-		{"/", "/items/7", "", "/items/7"},
-		{"/v1", "", "", "/v1"},
-		{"/v1/", "", "", "/v1/"},
-		{"/v1", "/items/7", "", "/v1/items/7"},
-		{"/v1/", "/items/7", "", "/v1/items/7"},
-		{"/v1", "/items/", "", "/v1/items/"},
-		{"/v1", "/", "", "/v1/"},
-		{"/v1/", "/", "", "/v1/"},
-		{"/v1#part", "/items", "", "/v1/items"},
-
-		{"", "", "a=b&c=d", "/?a=b&c=d"},
-		{"/v1", "/items", "a=b", "/v1/items?a=b"},
-		{"/v1?key=1", "", "", "/v1?key=1"},
-		{"/v1?key=1", "/items", "", "/v1/items?key=1"},
-		{"/v1?key=1", "/items", "a=b&c=2", "/v1/items?key=1&a=b&c=2"},
-		{"/v1?", "/items", "a=b", "/v1/items?a=b"},
-		{"/v1", "/items", "q=%26%2b+x%20y&e", "/v1/items?q=%26%2b+x%20y&e"},
-
-		{"/v1", "/a%2Fb", "", "/v1/a%2Fb"},
-		{"/v1", "/a%2fb%20c%C3%A9", "", "/v1/a%2fb%20c%C3%A9"},
-		{"/v%2F1/", "/a%2Fb", "", "/v%2F1/a%2Fb"},
-		{"/v1", "/100%25", "", "/v1/100%25"},
-		{"/v1", "/a;v=1,2:3@x/(b)!$&'*+=~._-[0]", "", "/v1/a;v=1,2:3@x/(b)!$&'*+=~._-[0]"},
-		{"/v1", "/%61", "", "/v1/%61"},
-		// What has to be encoded is, and the rest stays as it is.
-		{"/v1", "/é", "", "/v1/%C3%A9"},
-		{"/v1", "/é/a%2Fb", "", "/v1/%C3%A9/a%2Fb"},
-		{"/v1", "/{id}/a%2Fb", "", "/v1/%7Bid%7D/a%2Fb"},
-		{"/v1", "/<a>\"^`|/%61", "", "/v1/%3Ca%3E%22%5E%60%7C/%61"},
-	} {
-		t.Run(tc.base+" "+tc.path+" "+tc.query, func(t *testing.T) {
-			t.Parallel()
-			job := aJob(jobs.Request{Path: tc.path, Query: tc.query})
-			if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL + tc.base}).Publish(t.Context(), job); err != nil {
-				t.Fatal(err)
-			}
-			if job.Response.Body != tc.want {
-				t.Errorf("called %s, want %s", job.Response.Body, tc.want)
-			}
-		})
+	gone := b.enqueue(jobs.Key("gone"))
+	b.run(b.options(), h.Publish)
+	e := b.result(gone.ID)
+	if unsent, ok := errors.AsType[*jobs.UnreachableError](e.Err); e.Reason != publisher.ReasonUnreachable || !ok || !unsent.OfKey || !strings.Contains(fmt.Sprint(e.Err), "the call was not sent: ") {
+		t.Errorf("%+v", e)
+	}
+	here := b.enqueue(jobs.Key("here"))
+	if e := b.result(here.ID); e.Result != publisher.Completed || a.Only(t).Host != "here.example.com" {
+		t.Errorf("%+v, called %s", e, a.Only(t).Host)
 	}
 }
 
-// A record can be written by others than our client: what leads out of the
-// destination fails the job without a call.
-func TestHTTPRefusesPathsThatLeaveTheDestination(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token})
-	for path, want := range map[string]string{
-		"//evil.example/x": "request.path: must start with exactly one slash; it is appended to the destination's URL",
-		"/%2e%2E/admin":    "request.path: must not contain . or .. as a segment, encoded or not",
-	} {
-		err := h.Publish(t.Context(), aJob(jobs.Request{Path: path}))
-		wantPermanent(t, path, err, want)
-	}
-	err := h.Publish(t.Context(), aJob(jobs.Request{Query: "a=\r\nHost: evil.example"}))
-	wantPermanent(t, "query with a line break", err, "request.query: is not a valid URL query; encode it, for instance a=b&c=d%20e")
-	if n := len(a.requests()); n != 0 {
-		t.Errorf("%d requests were made", n)
-	}
-}
-
-// wantPermanent checks for a failure that no retry answers.
-func wantPermanent(t *testing.T, what string, err error, want string) {
-	t.Helper()
-	fail, ok := errors.AsType[*jobs.FailError](err)
-	if !ok || !fail.Permanent || err.Error() != want {
-		t.Errorf("%s: %v (%T), want for good: %s", what, err, err, want)
-	}
-}
-
-func TestHTTPHeaderPrecedence(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, nil)
-	o := publisher.HTTPOptions{
-		URL: a.URL,
-		Header: http.Header{
-			"content-type":      {"application/vnd.api+json"},
-			"User-Agent":        {"ours/1"},
-			"X-From":            {"destination"},
-			"X-List":            {"1", "2"},
-			"X-Only":            {"destination"},
-			"X-Idempotency-Key": {"destination"},
-		},
-	}
-	h := newHTTP(t, o)
-	o.Header.Set("X-Only", "changed afterwards")
-	job := aJob(jobs.Request{Headers: map[string]string{"x-own": "job"}})
-	for range 2 { // the first call must leave nothing behind for the second
-		if err := h.Publish(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
-		job.Request.Headers = map[string]string{}
-	}
-	want := []http.Header{{
-		"Accept-Encoding": {"gzip"}, "Content-Length": {"2"}, "Idempotency-Key": {"job-1"},
-		"Content-Type": {"application/vnd.api+json"}, "User-Agent": {"ours/1"}, "X-From": {"destination"}, "X-List": {"1", "2"}, "X-Only": {"destination"}, "X-Idempotency-Key": {"destination"}, "X-Own": {"job"},
-	}, {
-		"Accept-Encoding": {"gzip"}, "Content-Length": {"2"}, "Idempotency-Key": {"job-1"},
-		"Content-Type": {"application/vnd.api+json"}, "User-Agent": {"ours/1"}, "X-From": {"destination"}, "X-List": {"1", "2"}, "X-Only": {"destination"}, "X-Idempotency-Key": {"destination"},
-	}}
-	var got []http.Header
-	for _, r := range a.requests() {
-		got = append(got, r.Header)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
-	}
-}
-
-func TestHTTPDeniedHeadersAreNeverSent(t *testing.T) {
-	t.Parallel()
-	const value = "from-the-job"
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token})
-	for _, headers := range []map[string]string{
-		{"bad name": value}, {"": value}, {"X-Bad\r\nX-Injected": value}, // no names
-		{"X-Break": value + "\r\nX-Injected: " + value}, {"X-Null": value + "\x00"}, // no values
-		{"X-Good": "good", "Host": value},
-	} {
-		refused(t, a, h, jobs.Request{Headers: headers})
-	}
-	for _, name := range []string{
-		"Authorization", "Host", "Idempotency-Key", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
-		"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Expect", "Accept-Encoding",
-	} {
-		for _, spelled := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
-			refusedAtOnce(t, a, h, jobs.Request{Headers: map[string]string{spelled: value}})
-		}
-	}
-}
-
-func TestHTTPIdempotencyKey(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		perAttempt bool
-		want       []string
-	}{
-		{false, []string{"job-1", "job-1", "job-1"}},
-		{true, []string{"job-1:0", "job-1:1", "job-1:2"}},
-	} {
-		a := newAPI(t, answerWith(500, ""))
-		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PerAttemptKey: tc.perAttempt})
-		for attempt := range 3 {
-			job := aJob(jobs.Request{})
-			job.Attempt = attempt
-			_ = h.Publish(t.Context(), job) // answered 500
-		}
-		var got []string
-		for _, r := range a.requests() {
-			got = append(got, r.Header.Values("Idempotency-Key")...)
-		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("per attempt %t: keys (-want +got):\n%s", tc.perAttempt, diff)
-		}
-	}
-}
-
-func TestHTTPRedirectsAreNotFollowed(t *testing.T) {
-	t.Parallel()
-	other := newAPI(t, nil)
-	for status, name := range map[int]string{
-		301: "Moved Permanently", 302: "Found", 303: "See Other", 307: "Temporary Redirect", 308: "Permanent Redirect", 300: "Multiple Choices",
-	} {
-		for _, location := range []string{other.URL + "/", "/elsewhere", "", "http://[::1/broken?" + token} {
-			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
-				if location != "" {
-					w.Header().Set("Location", location)
-				}
-				w.WriteHeader(status)
-				_, _ = io.WriteString(w, "gone away")
-			})
-			job := aJob(jobs.Request{})
-			err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token}).Publish(t.Context(), job)
-			wantPermanent(t, fmt.Sprintf("%d to %q", status, location), err,
-				fmt.Sprintf("answered %d %s: redirects are not followed; set the destination's URL to the final address", status, name))
-			if job.Response == nil || *job.Response != (jobs.Response{Status: status, Body: "gone away"}) {
-				t.Errorf("%d to %q: response %+v", status, location, job.Response)
-			}
-			a.only(t)
-		}
-	}
-	if n := len(other.requests()); n != 0 {
-		t.Errorf("%d requests reached the other host", n)
-	}
-}
-
-func TestHTTPStatuses(t *testing.T) {
+// An API that repeats the whole call, as it is and encoded, gets nothing that is secret of
+// the configuration into a job's record, an event or an answer that alerts quote.
+func TestHTTPKeepsNothingSecretOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	const (
-		done = iota
-		limited
-		failed
-		forGood
+		inPath, inKey, inSig = "B0123456789abcdefXYZ", "k3y-9f2a", "c2ln/bmF0dXJl"
+		own, words, auth     = "0wn-cr3dential", "accepted-by-nobody", "Basic dTpodW50ZXIyMg=="
 	)
-	custom := publisher.HTTPOptions{RateLimitedStatus: []int{403, 429}, PermanentStatus: []int{418, 503, 599}}
-	for _, tc := range []struct {
-		o      publisher.HTTPOptions
-		status int
-		want   int
-		text   string
-	}{
-		{status: 200, want: done},
-		{status: 201, want: done},
-		{status: 202, want: done},
-		{status: 204, want: done},
-		{status: 299, want: done},
-		{status: 304, want: failed, text: "answered 304 Not Modified"},
-		{status: 400, want: forGood, text: "answered 400 Bad Request"},
-		{status: 401, want: forGood, text: "answered 401 Unauthorized"},
-		{status: 403, want: failed, text: "answered 403 Forbidden"},
-		{status: 404, want: forGood, text: "answered 404 Not Found"},
-		{status: 408, want: failed, text: "answered 408 Request Timeout"},
-		{status: 409, want: forGood, text: "answered 409 Conflict"},
-		{status: 410, want: forGood, text: "answered 410 Gone"},
-		{status: 413, want: forGood, text: "answered 413 Request Entity Too Large"},
-		{status: 415, want: forGood, text: "answered 415 Unsupported Media Type"},
-		{status: 422, want: forGood, text: "answered 422 Unprocessable Entity"},
-		{status: 429, want: limited, text: "rate limited, retry after 7s"},
-		{status: 500, want: limited, text: "rate limited, retry after 7s"},
-		{status: 502, want: limited, text: "rate limited, retry after 7s"},
-		{status: 503, want: limited, text: "rate limited, retry after 7s"},
-		{status: 599, want: limited, text: "rate limited, retry after 7s"},
-
-		{o: custom, status: 200, want: done},
-		{o: custom, status: 403, want: limited, text: "rate limited, retry after 7s"},
-		{o: custom, status: 429, want: limited, text: "rate limited, retry after 7s"},
-		{o: custom, status: 404, want: failed, text: "answered 404 Not Found"},
-		{o: custom, status: 418, want: forGood, text: "answered 418 I'm a teapot"},
-		{o: custom, status: 503, want: forGood, text: "answered 503 Service Unavailable"},
-		{o: custom, status: 599, want: forGood, text: "answered 599"},
-		{o: publisher.HTTPOptions{RateLimitedStatus: []int{503}}, status: 429, want: failed, text: "answered 429 Too Many Requests"},
-		// None at all: everything else is a failure.
-		{o: publisher.HTTPOptions{RateLimitedStatus: []int{}, PermanentStatus: []int{}}, status: 429, want: failed, text: "answered 429 Too Many Requests"},
-		{o: publisher.HTTPOptions{RateLimitedStatus: []int{}, PermanentStatus: []int{}}, status: 400, want: failed, text: "answered 400 Bad Request"},
-	} {
-		t.Run(fmt.Sprint(tc.status, tc.o.RateLimitedStatus, tc.o.PermanentStatus), func(t *testing.T) {
-			t.Parallel()
-			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Retry-After", "7")
-				w.WriteHeader(tc.status)
-			})
-			tc.o.URL = a.URL
-			job := aJob(jobs.Request{})
-			err := newHTTP(t, tc.o).Publish(t.Context(), job)
-			var rateLimited *jobs.RateLimitedError
-			var fail *jobs.FailError
-			got, text := done, ""
-			switch {
-			case errors.As(err, &rateLimited):
-				got = limited
-			case errors.As(err, &fail) && fail.Permanent:
-				got = forGood
-			case err != nil:
-				got = failed
-			}
-			if err != nil {
-				text = err.Error()
-			}
-			if got != tc.want || text != tc.text {
-				t.Errorf("outcome %d %q, want %d %q", got, text, tc.want, tc.text)
-			}
-			if job.Response == nil || job.Response.Status != tc.status {
-				t.Errorf("response %+v, want status %d", job.Response, tc.status)
-			}
+	basic := base64.StdEncoding.EncodeToString
+	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
+		b := newFixture(t)
+		a := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, "no %s with %s, %s and %s\n", r.RequestURI, r.Header.Get("X-Key"), r.Header.Get("X-Words"), r.Header.Get("Authorization"))
+			_, _ = fmt.Fprintf(w, "%q %s %s", r.URL.Query()["sig"], basic([]byte(own)), base64.RawURLEncoding.EncodeToString([]byte(inKey)))
 		})
-	}
-}
-
-// metered counts the bytes of answers that are taken from it.
-type metered struct {
-	http.RoundTripper
-	read *atomic.Int64
-}
-
-type meteredBody struct {
-	io.ReadCloser
-	read *atomic.Int64
-}
-
-func (m metered) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := m.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = meteredBody{resp.Body, m.read}
-	}
-	return resp, err
-}
-
-func (m meteredBody) Read(p []byte) (int, error) {
-	n, err := m.ReadCloser.Read(p)
-	m.read.Add(int64(n))
-	return n, err
-}
-
-func TestHTTPReadsAndKeepsLittleOfAnswers(t *testing.T) {
-	t.Parallel()
-	// 4096 bytes end in the middle of a character.
-	huge := "x" + strings.Repeat("é", 5<<20)
-	want := huge[:4095]
-	for _, packed := range []bool{false, true} {
-		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
-			out := io.Writer(w)
-			if packed { // a few KB on the wire
-				w.Header().Set("Content-Encoding", "gzip")
-				z := gzip.NewWriter(w)
-				defer z.Close()
-				out = z
-			}
-			_, _ = io.WriteString(out, huge) // fails when the client has had enough
+		h := newHTTP(t, httpdest.Options{
+			URL:    a.URL + "/hooks/" + inPath + "?key=" + inKey + "&sig=c2ln%2fbmF0dXJl&v=1",
+			Header: http.Header{"X-Key": {own}, "X-Words": {words}, "Authorization": {auth}, "Accept": {"text/plain"}},
 		})
-		own := &http.Transport{}
-		t.Cleanup(own.CloseIdleConnections)
-		var read atomic.Int64
-		job := aJob(jobs.Request{})
-		if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, Transport: metered{own, &read}}).Publish(t.Context(), job); err != nil {
-			t.Fatal(err)
+		o := b.options()
+		answers := make(chan publisher.Answer, 10)
+		o.Observe(publisher.Observer{OnAnswer: func(x publisher.Answer) { answers <- x }})
+		job := b.enqueue()
+		b.run(o, h.Publish, publisher.Breaker(breaker.Options{FailureThreshold: 9}))
+		e := b.result(job.ID)
+		got := b.get(job.ID)
+		if a.Only(t).Header.Get("X-Key") != own {
+			t.Fatalf("called with %v", a.Only(t).Header)
 		}
-		if got := job.Response.Body; got != want || !utf8.ValidString(got) {
-			t.Errorf("packed %t: kept %d bytes, %q…, want %d bytes of valid UTF-8", packed, len(got), got[:min(len(got), 20)], len(want))
+		shown := map[string]string{
+			"the record": fmt.Sprint(b.rdb.HGetAll(context.Background(), store.TaskKey(store.DefaultNamespace.Queue(b.dest, store.Default), job.ID)).Val()),
+			"the event":  fmt.Sprintf("%+v %v", e.Job.Response, e.Err),
 		}
-		if n := read.Load(); n > 64<<10 {
-			t.Errorf("packed %t: read %d bytes of the answer, want at most 64 KiB", packed, n)
+		if status == http.StatusTooManyRequests {
+			shown["the answer for alerts"] = fmt.Sprintf("%+v", <-answers)
 		}
-	}
-}
-
-func TestHTTPKeptAnswerIsClean(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ name, body, want string }{
-		{"control characters", "a\x00b\x07c\r\nd\te\x7ff\u0085g", "abc\nd\tefg"},
-		{"terminal escapes", "\x1b[31mred\x1b[0m \x1b]0;title\x07\u009b2J", "[31mred[0m ]0;title2J"},
-		{"reordered text", "a\u202eb\u2066c\u2028d", "abcd"},
-		{"broken UTF-8", "a\xff\xfeb", "a\ufffdb"},
-		{"token", "Bearer " + token + "; " + token, "Bearer [redacted]; [redacted]"},
-		{"token in JSON", `{"got":"s3cr3t/+\"tok&n\"="}`, `{"got":"[redacted]"}`},
-		{"token in JSON with escaped slashes", `{"got":"s3cr3t\/+\"tok&n\"="}`, `{"got":"[redacted]"}`},
-		{"token in Go's JSON", `{"got":"s3cr3t/+\"tok\u0026n\"="}`, `{"got":"[redacted]"}`},
-		{"token in a URL", "/?t=s3cr3t%2F%2B%22tok%26n%22%3D", "/?t=[redacted]"},
-		{"token in HTML", "<b>s3cr3t/+&#34;tok&amp;n&#34;=</b>", "<b>[redacted]</b>"},
-		{"token with controls in it", "s3cr3t/\x00+\"tok\x1b&n\"=", "[redacted]"},
-		{"token at the cut", strings.Repeat("x", 4090) + token, strings.Repeat("x", 4090) + "[redac"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			for _, status := range []int{200, 404, 429, 500} {
-				a := newAPI(t, answerWith(status, tc.body))
-				job := aJob(jobs.Request{})
-				err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token}).Publish(t.Context(), job)
-				if (err == nil) != (status == 200) {
-					t.Errorf("answer %d: %v", status, err)
-				}
-				if job.Response == nil || *job.Response != (jobs.Response{Status: status, Body: tc.want}) {
-					t.Errorf("answer %d: kept %+v, want %q", status, job.Response, tc.want)
+		for where, text := range shown {
+			for _, hidden := range []string{inPath, inKey, inSig, "c2ln%2fbmF0dXJl", own, words, auth, auth[6:], "hunter22", basic([]byte(own)), "azN5LTlmMmE"} {
+				if strings.Contains(text, hidden) {
+					t.Errorf("%d: %s shows %s: %s", status, where, hidden, text)
 				}
 			}
-		})
-	}
-}
-
-// The status has arrived: a body that never ends does not change the outcome.
-func TestHTTPBodyThatNeverEnds(t *testing.T) {
-	t.Parallel()
-	for status, want := range map[string]string{"200 OK": "", "500 Oops": "answered 500 Internal Server Error"} {
-		url := rawServer(t, func(c net.Conn, _, _ int) bool {
-			_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 100\r\n\r\npart")
-			_, _ = c.Read(make([]byte, 1)) // until the client hangs up
-			return false
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		job := aJob(jobs.Request{})
-		got := errorText(newHTTP(t, publisher.HTTPOptions{URL: url}).Publish(ctx, job))
-		if cancel(); got != want {
-			t.Errorf("%s: error %q, want %q", status, got, want)
 		}
-		if job.Response == nil || job.Response.Body != "part" {
-			t.Errorf("%s: response %+v", status, job.Response)
+		want := "no /hooks/[redacted]?key=[redacted]&sig=[redacted]&v=1 with [redacted], [redacted] and [redacted]\n" + `["[redacted]"] [redacted] [redacted]`
+		if got.Response == nil || got.Response.Body != want {
+			t.Errorf("%d: kept %+v, want %s", status, got.Response, want)
 		}
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// rawServer speaks HTTP by hand. For each request that it has read in full it
-// calls answer with the numbers, from 1, of the connection and of the request
-// on it; false closes the connection.
-func rawServer(t *testing.T, answer func(c net.Conn, connection, request int) bool) (url string) {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		cancel()
-		l.Close()
-		wg.Wait()
-	})
-	wg.Go(func() {
-		for connection := 1; ; connection++ {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			stop := context.AfterFunc(ctx, func() { c.Close() })
-			wg.Go(func() {
-				defer stop()
-				defer c.Close()
-				in := bufio.NewReader(c)
-				for request := 1; ; request++ {
-					r, err := http.ReadRequest(in)
-					if err != nil {
-						return
-					}
-					if _, err := io.Copy(io.Discard, r.Body); err != nil || !answer(c, connection, request) {
-						return
-					}
-				}
-			})
-		}
-	})
-	return "http://" + l.Addr().String()
-}
-
-// net/http repeats some calls by itself when a reused connection breaks, as often as that happens. We
-// do so once, if the limits have room, for any method.
-func TestHTTPRepeatsACallOnce(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		o    publisher.HTTPOptions
-		r    jobs.Request
-	}{
-		{name: "POST"},
-		{name: "PUT", o: publisher.HTTPOptions{Method: "PUT"}},
-		{name: "GET", o: publisher.HTTPOptions{Method: "GET"}},
-		{name: "HEAD", o: publisher.HTTPOptions{Method: "HEAD"}},
-		{name: "OPTIONS", o: publisher.HTTPOptions{Method: "OPTIONS"}},
-		{name: "a job's own key", r: jobs.Request{Headers: map[string]string{"X-Idempotency-Key": "theirs"}}},
-		{name: "a destination's own key", o: publisher.HTTPOptions{Header: http.Header{"X-Idempotency-Key": {"theirs"}}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			var requests, connections atomic.Int32
-			url := rawServer(t, func(c net.Conn, connection, request int) bool {
-				requests.Add(1)
-				connections.Store(int32(connection))
-				if connection == 1 && request == 2 || connection == 2 {
-					return false // read, perhaps acted upon, and not answered
-				}
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				return true
-			})
-			tc.o.URL = url
-			h := newHTTP(t, tc.o)
-			if err := h.Publish(t.Context(), aJob(tc.r)); err != nil {
-				t.Fatal(err)
-			}
-			job := aJob(tc.r)
-			err := h.Publish(t.Context(), job)
-			if requests.Load() != 3 || connections.Load() != 2 {
-				t.Errorf("%d requests on %d connections for two calls, want 3 on 2", requests.Load(), connections.Load())
-			}
-			var fail *jobs.FailError
-			if err == nil || errors.As(err, &fail) || !strings.HasPrefix(err.Error(), "call failed: ") {
-				t.Errorf("the call that was not answered: %v (%T), want a failure that may be retried", err, err)
-			}
-			if job.Response != nil {
-				t.Errorf("response %+v to a call without an answer", job.Response)
-			}
-			if err := h.Publish(t.Context(), aJob(tc.r)); err != nil {
-				t.Errorf("the next call: %v", err)
-			}
-		})
-	}
-}
-
-func TestHTTPErrorsHoldNoSecrets(t *testing.T) {
-	t.Parallel()
-	garbage := rawServer(t, func(c net.Conn, _, _ int) bool {
-		_, _ = io.WriteString(c, "unauthorized:\x1b[31m"+token+"\r\n\r\n")
-		return false
-	})
-	silent := rawServer(t, func(net.Conn, int, int) bool { return false })
-	for _, tc := range []struct {
-		name, base, want string
-		is               error
-	}{
-		// Nothing listens on port 1.
-		{"connection refused", "http://127.0.0.1:1", "the call was not sent: dial tcp 127.0.0.1:1: connect: connection refused", syscall.ECONNREFUSED},
-		{"no answer", silent, "call failed: EOF", io.EOF},
-		{"no HTTP", garbage, `call failed: net/http: HTTP/1.x transport connection broken: malformed HTTP response "unauthorized:\x1b[31m[redacted]"`, nil},
-		{"TLS expected", strings.Replace(newAPI(t, nil).URL, "http:", "https:", 1), "the call was not sent: http: server gave HTTP response to HTTPS client", nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			h := newHTTP(t, publisher.HTTPOptions{URL: tc.base + "/hidden-path?key=hidden-query", AuthToken: token, Header: http.Header{"X-Api-Key": {"hidden-header"}}})
-			job := aJob(jobs.Request{Path: "/hidden-job", Query: "q=hidden-too"})
-			err := h.Publish(t.Context(), job)
-			if got := errorText(err); got != tc.want {
-				t.Errorf("error %q, want %q", got, tc.want)
-			}
-			if tc.is != nil && !errors.Is(err, tc.is) {
-				t.Errorf("%v is not %v", err, tc.is)
-			}
-			var fail *jobs.FailError
-			if errors.As(err, &fail) || job.Response != nil {
-				t.Errorf("%T with response %+v, want a failure that may be retried and no response", err, job.Response)
-			}
-			for _, format := range []string{"%v", "%+v", "%#v"} {
-				if s := fmt.Sprintf(format, err); strings.Contains(s, "hidden") || strings.Contains(s, "s3cr3t") || strings.Contains(s, "\x1b") {
-					t.Errorf("printed with %s it tells %q", format, s)
-				}
-			}
-		})
-	}
-}
-
-func TestHTTPTimeoutAndCancellation(t *testing.T) {
-	t.Parallel()
-	arrived := make(chan struct{}, 2)
-	a := newAPI(t, func(_ http.ResponseWriter, r *http.Request) {
-		arrived <- struct{}{}
-		<-r.Context().Done() // the client has hung up
-	})
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token})
-
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	err := h.Publish(ctx, aJob(jobs.Request{}))
-	if !errors.Is(err, context.DeadlineExceeded) || errorText(err) != "no answer within the destination's timeout: context deadline exceeded" {
-		t.Errorf("after the timeout: %v", err)
-	}
-	<-arrived
-
-	reason := errors.New("the worker is shutting down")
-	cancelled, cut := context.WithCancelCause(t.Context())
-	go func() { <-arrived; cut(reason) }()
-	err = h.Publish(cancelled, aJob(jobs.Request{}))
-	if !errors.Is(err, reason) || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("cut by a shutdown: %v", err)
-	}
-}
-
-func TestHTTPReusesConnections(t *testing.T) {
-	t.Parallel()
-	const rounds, concurrency = 10, 10
-	arrived, goOn := make(chan struct{}, concurrency), make(chan struct{})
-	var connections atomic.Int32
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		arrived <- struct{}{}
+// dripping answers 429 with a Retry-After and a body that never ends by itself: one byte
+// each 20 ms.
+func dripping(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", "600")
+	w.WriteHeader(http.StatusTooManyRequests)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for http.NewResponseController(w).Flush() == nil {
 		select {
-		case <-goOn:
 		case <-r.Context().Done():
+			return
+		case <-tick.C:
+			_, _ = io.WriteString(w, "x")
 		}
-		_, _ = w.Write(body)
-	}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	s.Start()
-	t.Cleanup(s.Close)
-	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL, Connections: concurrency})
-	for range rounds {
-		var wg sync.WaitGroup
-		for range concurrency {
-			wg.Go(func() {
-				job := aJob(jobs.Request{})
-				job.Payload = bytes.Repeat([]byte("1"), 10<<10) // more is answered than is kept
-				if err := h.Publish(t.Context(), job); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		// No answer before all calls are there: each needs a connection, and
-		// afterwards all of them are idle at once.
-		for range concurrency {
-			select {
-			case <-arrived:
-			case <-time.After(time.Minute):
-				t.Fatal("a call did not reach the API within a minute")
-			}
-		}
-		for range concurrency {
-			goOn <- struct{}{}
-		}
-		wg.Wait()
-	}
-	if n := connections.Load(); n != concurrency {
-		t.Errorf("%d connections for %d calls, %d at once; want %d", n, rounds*concurrency, concurrency, concurrency)
 	}
 }
 
-func TestHTTPCloseDropsIdleConnections(t *testing.T) {
+// The breaker opens when the header of a 429 has arrived, not when its body has. The
+// body is waited for a while, not for the whole timeout, and what has come is kept.
+func TestHTTPRateLimitIsReportedAtTheHeader(t *testing.T) {
 	t.Parallel()
-	closed := make(chan struct{})
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			close(closed)
-		}
-	}
-	s.Start()
-	t.Cleanup(s.Close)
-	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL})
-	if err := h.Publish(t.Context(), aJob(jobs.Request{})); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Close(); err != nil {
-		t.Error(err)
-	}
+	b := newFixture(t)
+	h := newHTTP(t, httpdest.Options{URL: fakehttp.Record(t, dripping).URL})
+	transitions := make(chan breaker.Event, 10)
+	answers := make(chan publisher.Answer, 10)
+	o := b.options()
+	o.Observe(publisher.Observer{OnAnswer: func(x publisher.Answer) { answers <- x }})
+	b.run(o, h.Publish, publisher.Concurrency(1), publisher.Timeout(time.Minute),
+		publisher.Breaker(breaker.Options{OnEvent: func(e breaker.Event) { transitions <- e }}))
+	job := b.enqueue()
+
 	select {
-	case <-closed:
+	case e := <-transitions:
+		if e.To != breaker.Open || e.Cause != breaker.CauseHint {
+			t.Errorf("the breaker went to %s because of %s, want OPEN because of its hint", e.To, e.Cause)
+		}
 	case <-time.After(time.Minute):
-		t.Error("the connection is still open")
+		t.Error("the breaker is not open a minute after the header of the 429")
+	}
+	if x := <-answers; x.Status != http.StatusTooManyRequests || x.RetryAfter != 10*time.Minute || x.Body != "" {
+		t.Errorf("observers were told of %+v", x)
+	}
+	e := b.result(job.ID)
+	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonRateLimited || e.Outcome != publisher.OutcomeRateLimited {
+		t.Errorf("the job: %s (%s), its call %s", e.Result, e.Reason, e.Outcome)
+	}
+	if got := b.get(job.ID); got.Response == nil || got.Response.Status != http.StatusTooManyRequests || !strings.HasPrefix(got.Response.Body, "xx") {
+		t.Errorf("kept of the answer: %+v", got.Response)
+	}
+	if s := b.breaker(); s.Wasted != 1 || len(answers) != 0 || len(transitions) != 0 {
+		t.Errorf("%d wasted calls, and %d answers and %d transitions more were told: one report is wanted", s.Wasted, len(answers), len(transitions))
 	}
 }
 
-func TestNewHTTPNamesAllThatIsWrong(t *testing.T) {
-	t.Parallel()
-	const prefix = "publisher: new HTTP destination: "
-	for _, tc := range []struct {
-		name string
-		o    publisher.HTTPOptions
-		want string
-	}{
-		{"no URL", publisher.HTTPOptions{}, prefix + "URL: must be absolute and start with http:// or https://"},
-		{"no scheme", publisher.HTTPOptions{URL: "api.example.com/v1"}, prefix + "URL: must be absolute and start with http:// or https://"},
-		{"another scheme", publisher.HTTPOptions{URL: "ftp://api.example.com"}, prefix + "URL: must be absolute and start with http:// or https://"},
-		{"no host", publisher.HTTPOptions{URL: "https:///v1"}, prefix + "URL: must be absolute and start with http:// or https://"},
-		{"only a port", publisher.HTTPOptions{URL: "https://:443/v1"}, prefix + "URL: must be absolute and start with http:// or https://"},
-		{"unreadable", publisher.HTTPOptions{URL: "https://s3cr3t:x y@host/%zz"}, prefix + "URL: cannot be parsed; expected https://host/path"},
-		{"credentials", publisher.HTTPOptions{URL: "https://user:s3cr3t@host"}, prefix + "URL: must not hold a user or a password; use AuthToken"},
-		{"all at once", publisher.HTTPOptions{
-			URL: "https://user:s3cr3t@host", Method: "PO ST", AuthToken: "s3cr3t\n", Connections: -1,
-			Header: http.Header{"X-B": {"s3cr3t\r\n"}, "X A": {"1"}, "host": {"other"}, "Idempotency-Key": {"1"}},
-		}, prefix + strings.Join([]string{
-			"URL: must not hold a user or a password; use AuthToken",
-			`method "PO ST" is no HTTP method`,
-			"AuthToken: has characters that a header must not have (a line break at its end?)",
-			"header Idempotency-Key: is set by Tidegate; take it out",
-			`header "X A": is not a header name`,
-			"header X-B: has characters that a header must not have (a line break at its end?)",
-			"header host: is taken from the URL; take it out",
-			"connections must not be negative, is -1",
-		}, "\n")},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			h, err := publisher.NewHTTP(tc.o)
-			if h != nil || errorText(err) != tc.want {
-				t.Errorf("NewHTTP: %v, want %s", err, tc.want)
-			}
-		})
-	}
+// guarded is an API that takes calls with one token.
+type guarded struct {
+	*httptest.Server
+	mu    sync.Mutex
+	token string
+	calls []string // tokens
 }
 
-// From here on the whole way, through a Publisher on a real Redis.
+func newGuarded(t *testing.T, token string) *guarded {
+	t.Helper()
+	g := &guarded{token: token}
+	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.calls = append(g.calls, r.Header.Get("Authorization"))
+		if r.Header.Get("Authorization") != "Bearer "+g.token {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (g *guarded) seen() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.calls)
+}

@@ -11,20 +11,22 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
-var tokenOfKey = publisher.TokensFunc(func(key string) (string, bool) { return "token-of-" + key, true })
+var tokenOfKey = httpdest.TokensFunc(func(key string) (string, bool) { return "token-of-" + key, true })
 
 func byPath(j *jobs.Job) (string, error) { return j.Request.Path, nil }
 
 // limitedPath is an API that refuses calls of a path, with a hint in a header, until it is free.
-func limitedPath(t *testing.T, path, header, hint string) (*api, *atomic.Bool) {
+func limitedPath(t *testing.T, path, header, hint string) (*fakehttp.Recorder, *atomic.Bool) {
 	t.Helper()
 	var free atomic.Bool
-	return newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	return fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, path) && !free.Load() {
 			w.Header().Set(header, hint)
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -44,7 +46,7 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	a, free := limitedPath(t, "/v1/full", "Retry-After", "600")
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: a.URL}), publisher.KeyBy(byPath), publisher.Concurrency(1),
+	b.runHandler(b.options(), newHTTP(t, httpdest.Options{URL: a.URL}), publisher.KeyBy(byPath), publisher.Concurrency(1),
 		publisher.Breaker(breaker.Options{FailureThreshold: 1, NoEarlyTests: true}))
 	full := []string{b.enqueue(jobs.Path("/v1/full")).ID}
 	b.want(publisher.Rescheduled)
@@ -61,7 +63,7 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 	for _, id := range full {
 		redistest.Eventually(t, "the jobs of the path wait for its breaker", func() bool { return b.heldBy(id, "v1:full") })
 	}
-	if n := len(a.requests()); n != 11 {
+	if n := len(a.Requests()); n != 11 {
 		t.Errorf("%d calls, want 10 and one that was refused", n)
 	}
 	if list, err := b.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: b.dest, Key: "alice", Statuses: []jobs.Status{jobs.Pending}}}); err != nil || len(list.Items) != 5 || list.Items[0].ReasonCode != "held "+b.dest+"/v1:full" {
@@ -80,7 +82,7 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 		}
 	}
 	var order []string
-	for _, r := range a.requests()[11:] {
+	for _, r := range a.Requests()[11:] {
 		if id := r.Header.Get("Idempotency-Key"); id != full[0] { // it had been called, and comes when it is released
 			order = append(order, id)
 		}
@@ -100,8 +102,8 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 func TestKeyByFails(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	a := newAPI(t, nil)
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: a.URL}), publisher.KeyBy(func(j *jobs.Job) (string, error) {
+	a := fakehttp.Record(t, nil)
+	b.runHandler(b.options(), newHTTP(t, httpdest.Options{URL: a.URL}), publisher.KeyBy(func(j *jobs.Job) (string, error) {
 		switch j.Request.Path {
 		case "/fails":
 			return "x", errors.New("no such value")
@@ -131,12 +133,12 @@ func TestKeyByAndRefusedToken(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	var renewed atomic.Bool
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	a := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Authorization"), "alice") && !renewed.Load() {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: a.URL, Tokens: tokenOfKey}), publisher.KeyBy(byPath), publisher.Concurrency(1),
+	b.runHandler(b.options(), newHTTP(t, httpdest.Options{URL: a.URL, Tokens: tokenOfKey}), publisher.KeyBy(byPath), publisher.Concurrency(1),
 		publisher.Breaker(breaker.Options{Cooldown: time.Hour}))
 	var alice []string
 	for i := range 6 {
@@ -153,7 +155,7 @@ func TestKeyByAndRefusedToken(t *testing.T) {
 	if err != nil || s.State != breaker.Open || s.Cause != breaker.CauseCredentials {
 		t.Errorf("the breaker of the key is %s because of %s: %v", s.State, s.Cause, err)
 	}
-	if n := len(a.requests()); n != 7 {
+	if n := len(a.Requests()); n != 7 {
 		t.Errorf("%d calls, want 6 and one that was refused", n)
 	}
 	renewed.Store(true)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/lab/fakeapi"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // A job that cannot be sent at all is no probe: the next one is.
@@ -22,7 +24,7 @@ func TestJobWithoutATokenIsNoProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url, Tokens: publisher.TokensFunc(func(key string) (string, bool) {
+	h, err := httpdest.New(httpdest.Options{URL: url, Tokens: httpdest.TokensFunc(func(key string) (string, bool) {
 		return "secret", key == "alice"
 	})})
 	if err != nil {
@@ -58,8 +60,8 @@ func TestKeyThatDoesNotMatchFailsWithoutACall(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	var calls atomic.Int32
-	api := newAPI(t, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
-	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: api.URL + "/{key}", KeyPattern: "[a-z]+"}))
+	api := fakehttp.Record(t, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
+	b.runHandler(b.options(), newHTTP(t, httpdest.Options{URL: api.URL + "/{key}", KeyPattern: "[a-z]+"}))
 	bad := b.enqueue(jobs.Key("a7"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
 	good := b.enqueue(jobs.Key("alice"))
 	j := b.waitStatus(bad.ID, jobs.Failed)

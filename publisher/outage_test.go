@@ -14,15 +14,17 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // outageAPI answers with a status while it is down; of one path only, if that is not empty.
 type outageAPI struct {
-	*api
+	*fakehttp.Recorder
 	down    atomic.Bool
 	status  int
 	path    string
@@ -32,7 +34,7 @@ type outageAPI struct {
 func newOutageAPI(t *testing.T, status int, path string) *outageAPI {
 	a := &outageAPI{status: status, path: path}
 	a.down.Store(true)
-	a.api = newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	a.Recorder = fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		if a.down.Load() && strings.HasPrefix(r.URL.Path, a.path) {
 			a.refused.Add(1)
 			w.WriteHeader(a.status)
@@ -44,7 +46,7 @@ func newOutageAPI(t *testing.T, status int, path string) *outageAPI {
 // serve starts two publishers that share a destination.
 func (a *outageAPI) serve(b *fixture, concurrency int, o breaker.Options) {
 	for range 2 {
-		h := newHTTP(b.t, publisher.HTTPOptions{URL: a.URL})
+		h := newHTTP(b.t, httpdest.Options{URL: a.URL})
 		b.run(b.options(), h.Publish, publisher.Concurrency(concurrency), publisher.Breaker(o))
 	}
 }
@@ -138,7 +140,7 @@ func TestCancelWhileUndecided(t *testing.T) {
 func TestAdviceToDeclareARate(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	api := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+	api := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
@@ -149,7 +151,7 @@ func TestAdviceToDeclareARate(t *testing.T) {
 	logged := &loggingtest.Buffer{}
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(logged, nil))
-	stop := b.runHandler(o, newHTTP(t, publisher.HTTPOptions{URL: api.URL}))
+	stop := b.runHandler(o, newHTTP(t, httpdest.Options{URL: api.URL}))
 	b.result(b.enqueue().ID)
 	if got := b.breaker().SuggestedRate; got != "120/1m" {
 		t.Errorf("suggested: %q", got)
@@ -243,13 +245,13 @@ func TestDecidedAnswersAreNoOutage(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t)
 			var calls atomic.Int32
-			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+			a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) {
 				calls.Add(1)
-				w.Header().Set(publisher.OutcomeHeader, row.outcome)
+				w.Header().Set(httpdest.OutcomeHeader, row.outcome)
 				w.WriteHeader(row.status)
 			})
 			ids := b.enqueueMany(n)
-			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, TrustOutcome: true})
+			h := newHTTP(t, httpdest.Options{URL: a.URL, TrustOutcome: true})
 			b.run(b.options(), h.Publish, publisher.Concurrency(2), publisher.Breaker(breaker.Options{Cooldown: time.Hour, OutageThreshold: threshold}))
 			redistest.Eventually(t, "each job was called", func() bool { return int(calls.Load()) == n })
 			for _, id := range ids {

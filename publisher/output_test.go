@@ -18,6 +18,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 type uploaded struct {
@@ -128,7 +129,7 @@ func TestOutputWithASecret(t *testing.T) {
 		_, _ = w.Write([]byte(`{"tenant":"t-123456","itemid":7}`))
 	}))
 	defer api.Close()
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL, Header: http.Header{"X-Tenant": {"t-123456"}}, Rules: bodyIsOutput{}})
+	h, err := httpdest.New(httpdest.Options{URL: api.URL, Header: http.Header{"X-Tenant": {"t-123456"}}, Rules: bodyIsOutput{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,8 +145,8 @@ func TestOutputWithASecret(t *testing.T) {
 // bodyIsOutput is the rule "output: body".
 type bodyIsOutput struct{}
 
-func (bodyIsOutput) Decide(a publisher.Answered) (publisher.Decision, bool) {
-	return publisher.Decision{Then: publisher.ThenOK, Output: a.Body}, true
+func (bodyIsOutput) Decide(a httpdest.Answered) (httpdest.Decision, bool) {
+	return httpdest.Decision{Then: httpdest.ThenOK, Output: a.Body}, true
 }
 
 // An HTTP destination puts the outputs of parents, here of a rule, into the request of the child. Without a value
@@ -164,7 +165,7 @@ func TestOutputInARequest(t *testing.T) {
 		calls <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header.Get("X-Item"), " ", string(body))
 	}))
 	defer api.Close()
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/v1"})
+	h, err := httpdest.New(httpdest.Options{URL: api.URL + "/v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestOutputInARequest(t *testing.T) {
 	enqueue("-missing", `{"item":"{{ parents.upload.id }}"}`)
 	enqueue("-outside", `{}`, jobs.Path("/items/{{ parents.upload.outside }}"))
 	enqueue("-header", `{}`, jobs.Header("X-A", "{{ parents.upload.line }}"))
-	uploader, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/upload", Rules: bodyIsOutput{}})
+	uploader, err := httpdest.New(httpdest.Options{URL: api.URL + "/upload", Rules: bodyIsOutput{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,8 +177,8 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, refusedAlone: maxRefusedAlone}
-	if call, ok := h.(*HTTP); ok && call != nil {
-		s.kept = call.o.ResponseBodyBytes
+	if call, ok := h.(interface{ ResponseBytes() int }); ok && !isNil(h) {
+		s.kept = call.ResponseBytes()
 	}
 	var errs problems
 	for i, o := range opts {

@@ -4,12 +4,9 @@ import "github.com/tidegate/tidegate/internal/base/text"
 
 // Bounds of stored responses and errors, in bytes.
 const (
-	leastRead   = 64 << 10 // of a body, from the network, or as much as is kept
-	defaultKept = 4 << 10  // of a body, with the job
-	mostKept    = 1 << 20  // the same, if configured
-	maxError    = 1 << 10  // of an error
-
-	maxContentType = 200 // kept of a job of the gateway
+	defaultKept = 4 << 10 // of a body
+	mostKept    = 1 << 20 // the same, if the handler has other bounds
+	maxError    = 1 << 10 // of an error
 )
 
 // clean sanitizes text of external sources and cuts it to limit bytes.

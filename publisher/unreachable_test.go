@@ -2,17 +2,9 @@ package publisher_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	neturl "net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,30 +13,15 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
-
-// closedPort is the URL of a port that refuses connections.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	// The local port of a connection: no other process can listen on it while that is open.
-	c, err := net.Dial("tcp4", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return "http://" + c.LocalAddr().String()
-}
 
 // One worker that cannot reach the API, beside one that can: no job fails, each is
 // published once, and the one that cannot makes few tries.
@@ -54,7 +31,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 	const n = 600
 	var mu sync.Mutex
 	published := map[string]int{}
-	a := newAPI(t, func(_ http.ResponseWriter, r *http.Request) {
+	a := fakehttp.Record(t, func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		published[r.Header.Get("Idempotency-Key")]++
 		mu.Unlock()
@@ -73,7 +50,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 			t.Errorf("a call of the worker that cannot reach the API: %s", c.Outcome)
 		}
 	}})
-	healthy, unreachable := newHTTP(t, publisher.HTTPOptions{URL: a.URL}), newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
+	healthy, unreachable := newHTTP(t, httpdest.Options{URL: a.URL}), newHTTP(t, httpdest.Options{URL: fakehttp.ClosedPort(t)})
 	b.enqueueMany(n)
 	b.run(sick, unreachable.Publish, publisher.Concurrency(10))
 	redistest.Eventually(t, "the worker notices", func() bool { return len(log.Lines("calls do not leave")) == 1 })
@@ -117,12 +94,12 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	a := newAPI(t, nil)
+	a := fakehttp.Record(t, nil)
 	var broken atomic.Bool
 	var dials atomic.Int32
 	seen := make(chan struct{}) // what became of the first dial
 	broken.Store(true)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, Transport: &http.Transport{
+	h := newHTTP(t, httpdest.Options{URL: a.URL, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if dials.Add(1) > 1 {
 				select {
@@ -199,7 +176,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 func TestUnreachableJobFailsInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	h := newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
+	h := newHTTP(t, httpdest.Options{URL: fakehttp.ClosedPort(t)})
 	set := b.enqueue(jobs.MaxReschedules(0))
 	often, tooOften := b.enqueue(), b.enqueue()
 	for id, n := range map[string]int{often.ID: 99, tooOften.ID: 100} {
@@ -226,86 +203,5 @@ func TestUnreachableJobFailsInTheEnd(t *testing.T) {
 				t.Errorf("the 101st time: %s, %d reschedules, %q", got.Status, got.RescheduleCount, got.LastError)
 			}
 		}
-	}
-}
-
-// What never left is told apart from what may have been sent.
-func TestCallsThatNeverLeft(t *testing.T) {
-	t.Parallel()
-	untrusted := httptest.NewUnstartedServer(http.NotFoundHandler())
-	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	untrusted.StartTLS()
-	t.Cleanup(untrusted.Close)
-	hangUp := rawServer(t, func(net.Conn, int, int) bool { return false })
-	blackHole := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		select { // the transport dials on after the request has given up
-		case <-ctx.Done():
-		case <-t.Context().Done():
-		}
-		return nil, context.Canceled
-	}
-	for _, tc := range []struct {
-		name string
-		o    publisher.HTTPOptions
-		left bool
-	}{
-		{"connection refused", publisher.HTTPOptions{URL: closedPort(t)}, false},
-		{"no such host", publisher.HTTPOptions{URL: "http://api.invalid"}, false},
-		{"certificate not trusted", publisher.HTTPOptions{URL: untrusted.URL}, false},
-		{"dead proxy", publisher.HTTPOptions{URL: "https://api.invalid", Transport: viaProxy(closedPort(t))}, false},
-		{"no connection in time", publisher.HTTPOptions{URL: "http://api.invalid", Transport: &http.Transport{DialContext: blackHole}}, false},
-		{"hung up after the request", publisher.HTTPOptions{URL: hangUp}, true},
-		{"a transport of its own fails", publisher.HTTPOptions{URL: "http://api.invalid", Transport: failing{errors.New("lost")}}, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			timeout := time.Minute
-			if tc.name == "no connection in time" {
-				timeout = 100 * time.Millisecond
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
-			defer cancel()
-			err := newHTTP(t, tc.o).Publish(ctx, aJob(jobs.Request{}))
-			if _, unreachable := errors.AsType[*jobs.UnreachableError](err); err == nil || unreachable == tc.left {
-				t.Errorf("unreachable %v: %v", unreachable, err)
-			}
-		})
-	}
-}
-
-func viaProxy(url string) http.RoundTripper {
-	t := &http.Transport{}
-	t.Proxy = func(r *http.Request) (*neturl.URL, error) { return neturl.Parse(url) }
-	return t
-}
-
-type failing struct{ err error }
-
-func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
-
-// An expired certificate of the API is a reason of its own: who has to act, and since when.
-func TestExpiredCertificate(t *testing.T) {
-	t.Parallel()
-	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2021, 2, 3, 0, 0, 0, 0, time.UTC),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	err = newHTTP(t, publisher.HTTPOptions{URL: server.URL}).Publish(t.Context(), aJob(jobs.Request{}))
-	const want = "the API's TLS certificate has expired or is not valid yet (2020-01-01 to 2021-02-03): its owner has to renew it, or this machine's clock is wrong"
-	if _, unreachable := errors.AsType[*jobs.UnreachableError](err); !unreachable || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v", err)
 	}
 }

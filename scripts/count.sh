@@ -20,7 +20,7 @@ files() { git ls-files --cached --others --exclude-standard -- "$@" | while read
 	{
 		product += $2
 		n = split($3, p, "/")
-		of[p[1] != "internal" ? p[1] : n > 3 ? p[1] "/" p[2] "/" p[3] : p[1] "/" p[2]] += $2
+		of[$3 ~ /^publisher\/httpdest\// ? "publisher/httpdest" : p[1] != "internal" ? p[1] : n > 3 ? p[1] "/" p[2] "/" p[3] : p[1] "/" p[2]] += $2
 	}
 	END {
 		if (each == "-v") for (pkg in of) printf "%7d %s\n", of[pkg], pkg | "sort -k2"

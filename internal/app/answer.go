@@ -13,6 +13,7 @@ import (
 	"github.com/tidegate/tidegate/internal/dest/answers"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // TriedAnswer is what an answer comes to.
@@ -30,7 +31,7 @@ func TryAnswer(ctx context.Context, d config.Destination, job *jobs.Job, status 
 	}
 	options := httpOptions(d)
 	if d.AuthTokensFile != "" {
-		options.Tokens = publisher.TokensFunc(func(string) (string, bool) { return "token", true })
+		options.Tokens = httpdest.TokensFunc(func(string) (string, bool) { return "token", true })
 	}
 	if d.OAuthTokenURL != "" {
 		options.TokenSource = standIn{perKey: d.OAuthRefreshTokensFile != ""}
@@ -40,7 +41,7 @@ func TryAnswer(ctx context.Context, d config.Destination, job *jobs.Job, status 
 	if rules != nil {
 		options.Rules = explaining{rules, &out.Rule}
 	}
-	h, err := publisher.NewHTTP(options)
+	h, err := httpdest.New(options)
 	if err == nil {
 		out.Attempted, err = publisher.Attempt(ctx, h, job, time.Now(), publisher.Breaker(BreakerOptions(d)), publisher.ShortProbe())
 	}
@@ -56,7 +57,7 @@ type explaining struct {
 	into  *answers.Decided
 }
 
-func (e explaining) Decide(a publisher.Answered) (publisher.Decision, bool) {
+func (e explaining) Decide(a httpdest.Answered) (httpdest.Decision, bool) {
 	*e.into = e.rules.Explain(a)
 	return e.into.Decision, e.into.Rule != 0
 }

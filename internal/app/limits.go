@@ -8,11 +8,12 @@ import (
 	"github.com/tidegate/tidegate/internal/dest/answers"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // namedLimits are the named limits of a destination, and what a response says of them; nil if it is not asked.
-func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(publisher.Answered) map[string]int, err error) {
-	type actual func(publisher.Answered) (float64, bool)
+func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(httpdest.Answered) map[string]int, err error) {
+	type actual func(httpdest.Answered) (float64, bool)
 	actuals := map[string]actual{}
 	for _, u := range uses {
 		l := publisher.NamedLimit{NamedLimit: breaker.NamedLimit{Name: u.Name, Rate: u.Rate, Concurrency: u.Concurrency, Unit: u.Unit, OperatorRate: u.OperatorRate}}
@@ -34,7 +35,7 @@ func namedLimits(uses config.LimitUses) (out []publisher.NamedLimit, costs func(
 	if len(actuals) == 0 {
 		return out, nil, nil
 	}
-	return out, func(a publisher.Answered) map[string]int {
+	return out, func(a httpdest.Answered) map[string]int {
 		all := map[string]int{}
 		for name, of := range actuals {
 			if n, ok := of(a); ok {

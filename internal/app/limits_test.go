@@ -9,7 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // What a job takes of a named limit that can never have it is refused as it is enqueued. A process that enqueues does
@@ -49,7 +49,7 @@ func TestActualsOfAUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := costs(publisher.Answered{Job: &jobs.Job{}, Body: []byte(`{"in":3,"out":7}`)}); got[":in"] != 3 || got[":out"] != 7 || len(got) != 2 {
+	if got := costs(httpdest.Answered{Job: &jobs.Job{}, Body: []byte(`{"in":3,"out":7}`)}); got[":in"] != 3 || got[":out"] != 7 || len(got) != 2 {
 		t.Errorf("costs are %v", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/publishertest"
 )
 
@@ -93,7 +94,7 @@ func TestPresetExamples(t *testing.T) {
 				for name, value := range e.Headers {
 					header.Set(name, value)
 				}
-				decided := rules.Decide(publisher.Answered{Job: job, Status: e.Status, Header: header, Body: []byte(e.Body), Received: time.Now()})
+				decided := rules.Decide(httpdest.Answered{Job: job, Status: e.Status, Header: header, Body: []byte(e.Body), Received: time.Now()})
 				if got := decided.Cost; got != nil {
 					cost = *got
 				}

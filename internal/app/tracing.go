@@ -9,6 +9,7 @@ import (
 	"github.com/tidegate/tidegate/internal/base/telemetry"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/tracing"
 )
 
@@ -44,7 +45,7 @@ func (t *Tracing) observe(o *publisher.Options) {
 }
 
 // wrap has an HTTP destination make a span of each call.
-func (t *Tracing) wrap(o *publisher.HTTPOptions) {
+func (t *Tracing) wrap(o *httpdest.Options) {
 	if t != nil {
 		o.Wrap = t.spans.Transport
 	}

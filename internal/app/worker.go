@@ -29,6 +29,7 @@ import (
 	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
@@ -369,9 +370,9 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: cfg.Setting(index, variable), Problem: err.Error()}}
 	}
-	var tokens publisher.Tokens
+	var tokens httpdest.Tokens
 	if d.AuthTokensFile != "" {
-		file, err := publisher.OpenTokens(d.AuthTokensFile, publisher.TokensFileOptions{Logger: log.With("destination", d.Name)})
+		file, err := httpdest.OpenTokens(d.AuthTokensFile, httpdest.TokensFileOptions{Logger: log.With("destination", d.Name)})
 		if err != nil {
 			return refused("AUTH_TOKENS_FILE", err)
 		}
@@ -410,7 +411,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		counted = append(counted, l.Key)
 	}
 	traced.wrap(&options)
-	h, err := publisher.NewHTTP(options)
+	h, err := httpdest.New(options)
 	if err == nil {
 		stop.add(h.Close)
 		err = p.Handle(d.Name, h,
@@ -442,7 +443,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 }
 
 // tokenSource returns the tokens of OAuth 2.0 of a destination, nil if it has none.
-func tokenSource(d config.Destination, rdb redis.UniversalClient, own *oauth.Own, cfg *config.Config, log *slog.Logger, stop *teardown) (publisher.TokenSource, error) {
+func tokenSource(d config.Destination, rdb redis.UniversalClient, own *oauth.Own, cfg *config.Config, log *slog.Logger, stop *teardown) (httpdest.TokenSource, error) {
 	if d.OAuthTokenURL == "" {
 		return nil, nil
 	}
@@ -467,8 +468,8 @@ func tokenSource(d config.Destination, rdb redis.UniversalClient, own *oauth.Own
 }
 
 // httpOptions returns the options that follow from the destination's variables alone.
-func httpOptions(d config.Destination) publisher.HTTPOptions {
-	return publisher.HTTPOptions{
+func httpOptions(d config.Destination) httpdest.Options {
+	return httpdest.Options{
 		URL:               d.URL,
 		KeyPattern:        d.KeyPattern,
 		Method:            d.Method,

@@ -1,5 +1,5 @@
-// Package call is the room of one call of a job: its HTTP request, the place of its key in the URL, its credentials, and
-// expressions of operators over JSON.
+// Package call is the room of one call of a job: its HTTP request, the place of its key in the URL, its credentials,
+// expressions of operators over JSON, and how far the call has come.
 //
-// It knows jobs, and makes no call itself: package publisher does.
+// It knows jobs, and makes no call itself: package publisher/httpdest does.
 package call

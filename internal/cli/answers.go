@@ -17,6 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/view/explain"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 type answersCmds struct {
@@ -137,8 +138,8 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 	for _, f := range got.Rule.Failures {
 		doc.Failed = append(doc.Failed, f.String())
 	}
-	if doc.Rule == "" && (strings.HasSuffix(got.Error, publisher.OutcomeHeader) || strings.HasSuffix(got.WaitsFor, publisher.OutcomeHeader)) {
-		doc.Rule = publisher.OutcomeHeader
+	if doc.Rule == "" && (strings.HasSuffix(got.Error, httpdest.OutcomeHeader) || strings.HasSuffix(got.WaitsFor, httpdest.OutcomeHeader)) {
+		doc.Rule = httpdest.OutcomeHeader
 	}
 	whose := "of the destination"
 	if got.Job.Key != "" && got.Scope != jobs.ScopeGlobal {

@@ -19,6 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
@@ -85,7 +86,7 @@ func (r *fixture) make(o metrics.Options, f publisher.Func, rules breaker.Option
 	}
 	var h publisher.Handler = f
 	if f == nil {
-		sender, err := publisher.NewHTTP(publisher.HTTPOptions{URL: r.url})
+		sender, err := httpdest.New(httpdest.Options{URL: r.url})
 		if err != nil {
 			r.t.Fatal(err)
 		}

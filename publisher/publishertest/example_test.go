@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/publishertest"
 )
 
@@ -116,7 +117,7 @@ func ExamplePublish_http() {
 		http.Error(w, "slow down", http.StatusTooManyRequests)
 	}))
 	defer api.Close()
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/v1", AuthToken: "the-token"})
+	h, err := httpdest.New(httpdest.Options{URL: api.URL + "/v1", AuthToken: "the-token"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -19,6 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 	"github.com/tidegate/tidegate/publisher/tracing"
 )
 
@@ -121,7 +122,7 @@ func newFixture(t *testing.T, o tracing.Options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{
+	h, err := httpdest.New(httpdest.Options{
 		URL: url + "/v1?api_key=canary-apikey", AuthToken: "canary-token", Wrap: tracer.Transport,
 		Header: map[string][]string{"X-Secret": {"canary-header"}},
 	})

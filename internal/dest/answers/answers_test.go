@@ -20,6 +20,7 @@ import (
 	"github.com/tidegate/tidegate/internal/dest/answers"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // slack, graphQL, github and own are rules as users write them.
@@ -177,7 +178,7 @@ func TestRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, err := publisher.NewHTTP(publisher.HTTPOptions{
+			h, err := httpdest.New(httpdest.Options{
 				URL: server.URL, AuthToken: "secret-token", Rules: file, PermanentStatus: []int{400, 403, 404},
 			})
 			if err != nil {
@@ -262,7 +263,7 @@ func TestFailures(t *testing.T) {
   cost: body.cost
   reason: "{{ body.message }}"
 `)
-	d := r.Decide(publisher.Answered{Job: &jobs.Job{}, Status: 403, Body: []byte(`{"cost": "x"}`)})
+	d := r.Decide(httpdest.Answered{Job: &jobs.Job{}, Status: 403, Body: []byte(`{"cost": "x"}`)})
 	var got []string
 	for _, f := range d.Failures {
 		got = append(got, f.String())
@@ -276,7 +277,7 @@ func TestFailures(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if d.Rule != 2 || d.Then != publisher.ThenLimited || d.Wait != 0 || d.By != "rule 2" || d.Cost != nil {
+	if d.Rule != 2 || d.Then != httpdest.ThenLimited || d.Wait != 0 || d.By != "rule 2" || d.Cost != nil {
 		t.Errorf("%+v", d)
 	}
 }
@@ -308,7 +309,7 @@ func TestConditionsInParts(t *testing.T) {
 		{200, 0, `ok`, "a", 0, 5},
 		{201, 3, `{"ok":true}`, "a", 0, 0},
 	} {
-		d := r.Decide(publisher.Answered{Job: &jobs.Job{Key: row.key, Attempt: row.attempt}, Status: row.status, Body: []byte(row.body)})
+		d := r.Decide(httpdest.Answered{Job: &jobs.Job{Key: row.key, Attempt: row.attempt}, Status: row.status, Body: []byte(row.body)})
 		if d.Rule != row.rule || len(d.Failures) != row.failures {
 			t.Errorf("%+v: rule %d, failures %v", row, d.Rule, d.Failures)
 		}
@@ -337,8 +338,8 @@ func TestWaitsInTextOfADocument(t *testing.T) {
 		{http.Header{"X-Usage": {`{"42":[{"calls":100,"minutes_to_wait":7}]}`}}, `{}`, 7 * time.Minute},
 		{http.Header{"X-Retry-At": {"25.11.2026 22:02:00 +0100"}}, ``, 62*time.Minute + time.Second},
 	} {
-		d := r.Decide(publisher.Answered{Job: &jobs.Job{}, Status: 429, Header: row.header, Body: []byte(row.body), Received: now})
-		if d.Then != publisher.ThenLimited || d.Wait != row.want || len(d.Failures) > 0 {
+		d := r.Decide(httpdest.Answered{Job: &jobs.Job{}, Status: 429, Header: row.header, Body: []byte(row.body), Received: now})
+		if d.Then != httpdest.ThenLimited || d.Wait != row.want || len(d.Failures) > 0 {
 			t.Errorf("%v %s: %v for %v, failures %v, want %v", row.header, row.body, d.Then, d.Wait, d.Failures, row.want)
 		}
 	}
@@ -383,7 +384,7 @@ func TestWaits(t *testing.T) {
 		{"until: body", "null", 0, true},
 	} {
 		r := parse(t, "- when: 'true'\n  then: limited\n  "+row.field)
-		d := r.Decide(publisher.Answered{Job: &jobs.Job{}, Body: []byte(row.body), Received: now})
+		d := r.Decide(httpdest.Answered{Job: &jobs.Job{}, Body: []byte(row.body), Received: now})
 		if d.Wait != row.want || len(d.Failures) > 0 != row.fails {
 			t.Errorf("%s of %s: %s, %v, want %s", row.field, row.body, d.Wait, d.Failures, row.want)
 		}
@@ -413,23 +414,23 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decide := func(want publisher.Then) {
+	decide := func(want httpdest.Then) {
 		t.Helper()
-		d, ok := f.Decide(publisher.Answered{Job: &jobs.Job{ID: "j"}, Status: 500, Body: []byte(`{"secret": "hunter2"}`)})
+		d, ok := f.Decide(httpdest.Answered{Job: &jobs.Job{ID: "j"}, Status: 500, Body: []byte(`{"secret": "hunter2"}`)})
 		if d.Then != want || !ok {
 			t.Errorf("%v, %t, want %s", d, ok, want)
 		}
 	}
-	decide(publisher.ThenFail)
-	decide(publisher.ThenFail)
+	decide(httpdest.ThenFail)
+	decide(httpdest.ThenFail)
 	if n := strings.Count(logged.String(), "an answer rule failed"); n != 2 || failed.Load() != 4 || strings.Contains(logged.String(), "hunter2") {
 		t.Errorf("logged %d times, counted %d, want 2 and 4:\n%s", n, failed.Load(), &logged)
 	}
 	write(`[{"when": "status == 500", "then": "retry"}]`)
-	decide(publisher.ThenRetry)
+	decide(httpdest.ThenRetry)
 	write(`[{"when": "statsu == 500", "then": "ok"}]`)
-	decide(publisher.ThenRetry)
-	decide(publisher.ThenRetry)
+	decide(httpdest.ThenRetry)
+	decide(httpdest.ThenRetry)
 	if n := strings.Count(logged.String(), "unknown name statsu"); n != 1 {
 		t.Errorf("the invalid file is logged %d times, want once:\n%s", n, &logged)
 	}
@@ -441,7 +442,7 @@ func BenchmarkDecide(b *testing.B) {
 	if r.Len() != 10 {
 		b.Fatal(r.Len())
 	}
-	for name, a := range map[string]publisher.Answered{
+	for name, a := range map[string]httpdest.Answered{
 		"ok_201":          {Status: 201, Body: []byte(`{"id": 7}`)},
 		"ok_200_and_body": {Status: 200, Body: []byte(`{"ok": true, "channel": "C123", "ts": "1503435956.000247"}`)},
 		"500":             {Status: 500, Body: []byte(`oops`), Header: http.Header{"X-A": {"c"}, "Content-Type": {"text/plain"}}},
@@ -497,7 +498,7 @@ func TestBudgets(t *testing.T) {
 		{200, "3", "soon", "", nil, 1},
 		{200, "3", "30", "all", []jobs.Budget{{Name: "a", Remaining: 3, Reset: 30 * time.Second, Scope: jobs.ScopeUser}}, 1},
 	} {
-		got := rules.Decide(publisher.Answered{
+		got := rules.Decide(httpdest.Answered{
 			Job: &jobs.Job{}, Status: row.status, Received: now,
 			Header: http.Header{"Left": {row.left}, "Reset": {row.reset}, "Limit": {row.limit}},
 		})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/call/expression"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Failure is an expression of a rule or budget that failed on an answer.
@@ -53,7 +53,7 @@ func withoutValues(err error, source string) error {
 
 // Decided is the decision of a rule.
 type Decided struct {
-	publisher.Decision
+	httpdest.Decision
 	// Rule counts from 1; 0 if none matched.
 	Rule int
 	// Reason is the text of the rule; "" if it has none.
@@ -64,12 +64,12 @@ type Decided struct {
 }
 
 // Decide returns the decision of the first rule that matches, and all budgets.
-func (r *Rules) Decide(a publisher.Answered) Decided {
+func (r *Rules) Decide(a httpdest.Answered) Decided {
 	return decide(a, r)
 }
 
 // decide decides by the first of several rules that match. The budgets of the first count, too.
-func decide(a publisher.Answered, all ...*Rules) (d Decided) {
+func decide(a httpdest.Answered, all ...*Rules) (d Decided) {
 	env, now := environment(a), hint.Answer{Header: a.Header, Received: a.Received}.At()
 	for _, r := range all {
 		if d.Rule == 0 {
@@ -173,7 +173,7 @@ func (r *rule) decide(d *Decided, env map[string]any, now time.Time, of string) 
 
 // environment are the variables of an answer. Headers and body are read when a rule gets to
 // them.
-func environment(a publisher.Answered) map[string]any {
+func environment(a httpdest.Answered) map[string]any {
 	var headers, body any
 	return map[string]any{
 		"status": a.Status, "attempt": a.Job.Attempt, "key": a.Job.Key,

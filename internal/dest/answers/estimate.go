@@ -5,7 +5,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/call/expression"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Estimate compiles an expression over a job, as [KeyBy] does: how much of a named limit a job takes. Without a source
@@ -26,7 +26,7 @@ func Estimate(source string) (func(*jobs.Job) (float64, error), error) {
 
 // Actual compiles an expression over a response, with the variables of rules: how much of a named limit a call has really
 // cost. ok is false if the response does not say it. Without a source it is nil.
-func Actual(source string) (func(publisher.Answered) (n float64, ok bool), error) {
+func Actual(source string) (func(httpdest.Answered) (n float64, ok bool), error) {
 	if source == "" {
 		return nil, nil
 	}
@@ -34,7 +34,7 @@ func Actual(source string) (func(publisher.Answered) (n float64, ok bool), error
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the column
 	}
-	return func(a publisher.Answered) (float64, bool) {
+	return func(a httpdest.Answered) (float64, bool) {
 		v, err := program.Eval(environment(a))
 		if err != nil {
 			return 0, false

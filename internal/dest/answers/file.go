@@ -9,7 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/base/outage"
 	"github.com/tidegate/tidegate/internal/call/tokens"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Options of Open.
@@ -35,7 +35,7 @@ type Decider struct {
 	logged outage.Limiter
 }
 
-var _ publisher.Rules = (*Decider)(nil)
+var _ httpdest.Rules = (*Decider)(nil)
 
 // Open reads the file. The error is tokens.Errors.
 func Open(o Options) (*Decider, error) {
@@ -59,8 +59,8 @@ func Open(o Options) (*Decider, error) {
 	return d, nil
 }
 
-// Decide implements publisher.Rules.
-func (d *Decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
+// Decide implements httpdest.Rules.
+func (d *Decider) Decide(a httpdest.Answered) (httpdest.Decision, bool) {
 	got := d.Explain(a)
 	for _, failure := range got.Failures {
 		if d.o.Failed != nil {
@@ -85,7 +85,7 @@ func (d *Decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
 }
 
 // Explain is Decide with all that led to the decision, and without log and counter.
-func (d *Decider) Explain(a publisher.Answered) Decided {
+func (d *Decider) Explain(a httpdest.Answered) Decided {
 	return decide(a, d.rules()...)
 }
 

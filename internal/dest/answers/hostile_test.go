@@ -18,7 +18,7 @@ import (
 	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/internal/dest/answers"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Bad files of rules and hostile answers take little time and memory. Both are bounded far above what
@@ -69,7 +69,7 @@ func TestHostileInput(t *testing.T) { //nolint:paralleltest // it counts what th
   then: fail
   reason: "{{ body }}"
 `)
-	const most = publisher.MaxRulesBody
+	const most = httpdest.MaxRulesBody
 	fill := func(before, middle, after string) string {
 		return before + strings.Repeat(middle, (most-len(before)-len(after))/len(middle)) + after
 	}
@@ -85,7 +85,7 @@ func TestHostileInput(t *testing.T) { //nolint:paralleltest // it counts what th
 		{"answer: bytes that are not UTF-8", fill("", "\xff", "")},
 	} {
 		measure(row.name, func() {
-			if d := rules.Decide(publisher.Answered{Job: &jobs.Job{}, Status: 400, Body: []byte(row.body)}); d.Then != publisher.ThenFail {
+			if d := rules.Decide(httpdest.Answered{Job: &jobs.Job{}, Status: 400, Body: []byte(row.body)}); d.Then != httpdest.ThenFail {
 				t.Errorf("%s: %+v", row.name, d.Decision)
 			}
 		})
@@ -135,7 +135,7 @@ func TestHostileInput(t *testing.T) { //nolint:paralleltest // it counts what th
 		}},
 	} {
 		api := httptest.NewServer(http.HandlerFunc(row.serve))
-		h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL, Rules: decider{rules}})
+		h, err := httpdest.New(httpdest.Options{URL: api.URL, Rules: decider{rules}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestHostileInput(t *testing.T) { //nolint:paralleltest // it counts what th
 // decider makes rules those of an HTTP destination.
 type decider struct{ *answers.Rules }
 
-func (d decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
+func (d decider) Decide(a httpdest.Answered) (httpdest.Decision, bool) {
 	of := d.Rules.Decide(a)
 	return of.Decision, of.Rule > 0
 }

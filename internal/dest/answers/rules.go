@@ -24,7 +24,7 @@ import (
 	"github.com/tidegate/tidegate/internal/call/expression"
 	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Bounds of a file.
@@ -69,7 +69,7 @@ type Rules struct {
 }
 
 type rule struct {
-	then         publisher.Then
+	then         httpdest.Then
 	when         *expression.Program
 	conjuncts    []int // of when; nil: it is evaluated as a whole
 	until, wait  *expression.Program
@@ -265,11 +265,11 @@ func (c *compiler) fail(field, what, fix string) {
 }
 
 // outcomes are the words of then.
-var outcomes = []publisher.Then{publisher.ThenOK, publisher.ThenLimited, publisher.ThenRetry, publisher.ThenFail, publisher.ThenReschedule, publisher.ThenUnauthorized}
+var outcomes = []httpdest.Then{httpdest.ThenOK, httpdest.ThenLimited, httpdest.ThenRetry, httpdest.ThenFail, httpdest.ThenReschedule, httpdest.ThenUnauthorized}
 
 func (c *compiler) rule() rule {
 	s := c.spec
-	r := rule{then: publisher.Then(s.Then)}
+	r := rule{then: httpdest.Then(s.Then)}
 	if !slices.Contains(outcomes, r.then) {
 		words := make([]string, len(outcomes))
 		for i, o := range outcomes {
@@ -282,7 +282,7 @@ func (c *compiler) rule() rule {
 	} else {
 		r.when = c.compile("when", s.When, true)
 	}
-	waits := r.then == publisher.ThenLimited || r.then == publisher.ThenReschedule
+	waits := r.then == httpdest.ThenLimited || r.then == httpdest.ThenReschedule
 	for field, text := range map[string]string{"until": s.Until, "wait": s.Wait} {
 		if text != "" && !waits && len(c.problems) == 0 {
 			c.fail(field, "has no effect with then: "+s.Then, "take it out, or use then: limited or reschedule")
@@ -299,10 +299,10 @@ func (c *compiler) rule() rule {
 	}
 	r.cost, r.output = c.compile("cost", s.Cost, false), c.compile("output", s.Output, false)
 	r.scope = c.scope(s.Scope)
-	if s.Scope != "" && r.then != publisher.ThenLimited && r.then != publisher.ThenUnauthorized && len(c.problems) == 0 {
+	if s.Scope != "" && r.then != httpdest.ThenLimited && r.then != httpdest.ThenUnauthorized && len(c.problems) == 0 {
 		c.fail("scope", "has no effect with then: "+s.Then, "take it out, or use then: limited or unauthorized")
 	}
-	if s.Output != "" && r.then != publisher.ThenOK && len(c.problems) == 0 {
+	if s.Output != "" && r.then != httpdest.ThenOK && len(c.problems) == 0 {
 		c.fail("output", "has no effect with then: "+s.Then, "take it out, or use then: ok")
 	}
 	var err error

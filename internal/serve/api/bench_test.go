@@ -19,7 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/internal/view/feed"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // web is the client of all tests.
@@ -81,7 +81,7 @@ func newBench(t testing.TB, with ...setup) *bench {
 	b := &bench{redis: redistest.Start(t, s.redis...), log: &logged{}}
 	b.rdb = b.redis.Client(t)
 	var err error
-	if b.client, err = jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "stock"), jobs.WithLimits(s.limits), jobs.WithCheck(publisher.CheckRequest)); err != nil {
+	if b.client, err = jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "stock"), jobs.WithLimits(s.limits), jobs.WithCheck(httpdest.CheckRequest)); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(b.log, nil))

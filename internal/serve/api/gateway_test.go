@@ -16,6 +16,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // upstream is an API behind the destination shop, and the worker that serves it.
@@ -38,7 +39,7 @@ func newUpstream(t *testing.T) *upstream {
 	u := &upstream{bench: newBench(t), hold: make(chan struct{})}
 	api := httptest.NewServer(u)
 	t.Cleanup(api.Close)
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/base", AuthToken: "the-real-one", AuthHeader: "X-Api-Key", AuthScheme: "none", GatewayHeaders: []string{"X-Own"}})
+	h, err := httpdest.New(httpdest.Options{URL: api.URL + "/base", AuthToken: "the-real-one", AuthHeader: "X-Api-Key", AuthScheme: "none", GatewayHeaders: []string{"X-Own"}})
 	if err != nil {
 		t.Fatal(err)
 	}

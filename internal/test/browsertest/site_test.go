@@ -23,6 +23,7 @@ import (
 	"github.com/tidegate/tidegate/internal/view/minutes"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // site is a server with all that is behind it.
@@ -118,7 +119,7 @@ func (s *site) work(api fakeapi.Options, rules breaker.Options, destinations ...
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	handler, err := publisher.NewHTTP(publisher.HTTPOptions{URL: s.apiURL})
+	handler, err := httpdest.New(httpdest.Options{URL: s.apiURL})
 	if err != nil {
 		s.t.Fatal(err)
 	}

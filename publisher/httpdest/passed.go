@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"maps"
@@ -27,7 +27,7 @@ var linkTarget = regexp.MustCompile(`<[^<>]*>`)
 // passedHeaders returns the headers of a response for the caller of the gateway, as lines "Name: value". URLs below
 // the destination's are paths of the gateway, which the API process completes. A header for which there is no room
 // is left out.
-func (h *HTTP) passedHeaders(job *jobs.Job, resp *http.Response, r *secret.Redactor) string {
+func (h *Destination) passedHeaders(job *jobs.Job, resp *http.Response, r *secret.Redactor) string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 		if !passedPattern.MatchString(strings.ToLower(name)) && !slices.ContainsFunc(h.o.GatewayHeaders, func(listed string) bool { return strings.EqualFold(listed, name) }) {
@@ -54,7 +54,7 @@ func (h *HTTP) passedHeaders(job *jobs.Job, resp *http.Response, r *secret.Redac
 
 // throughGateway returns the path by which the gateway reaches a URL below the destination's, without the parameters
 // that the destination sets; another URL as it is, but absolute.
-func (h *HTTP) throughGateway(job *jobs.Job, resp *http.Response, target string) string {
+func (h *Destination) throughGateway(job *jobs.Job, resp *http.Response, target string) string {
 	base, err := h.base.With(job.Key)
 	if err != nil || resp.Request == nil {
 		return target

@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"cmp"
@@ -83,14 +83,14 @@ const (
 	ThenUnauthorized Then = "unauthorized"
 )
 
-// OutcomeHeader is the header in which your own API decides; see HTTPOptions.TrustOutcome.
+// OutcomeHeader is the header in which your own API decides; see Options.TrustOutcome.
 const OutcomeHeader = "Tidegate-Outcome"
 
 // announced returns the decision of the API itself, if it is trusted with one: a token with
 // parameters (RFC 9651) such as "limited; after=60; scope=key" or "reschedule; after=60; extend=120"; a time may also be
 // a text such as "1m30s".
 // What is not valid is ignored.
-func (h *HTTP) announced(header http.Header, received time.Time) (d Decision, ok bool) {
+func (h *Destination) announced(header http.Header, received time.Time) (d Decision, ok bool) {
 	if !h.o.TrustOutcome || header[OutcomeHeader] == nil {
 		return Decision{}, false
 	}
@@ -126,11 +126,14 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(0, s), hint.Longest.Seconds()) * float64(time.Second))
 }
 
+// unknownPause is how long a job is rescheduled for if neither the decision nor a header says it.
+const unknownPause = time.Second
+
 // maxBy bounds the name and reason of a rule, in characters.
 const maxBy = 200
 
 // decided is the outcome of a decision on the answer to a job's call with a token.
-func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
+func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
 	by := text.Line(r.Redact(d.By), maxBy)
 	answered := fmt.Errorf("answered %s; %s", statusText(code), by)
 	if d.Cost != nil {

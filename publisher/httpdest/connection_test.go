@@ -1,4 +1,4 @@
-package publisher_test
+package httpdest_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // A 407 is a proxy's, and says nothing of the API or the job.
@@ -31,7 +32,7 @@ func TestHTTPProxyThatRefuses(t *testing.T) {
 	for _, base := range []string{"http://api.example.com/posts", "https://api.example.com/posts"} {
 		transport := &http.Transport{Proxy: http.ProxyURL(at)}
 		t.Cleanup(transport.CloseIdleConnections)
-		h := newHTTP(t, publisher.HTTPOptions{URL: base, Transport: transport})
+		h := newHTTP(t, httpdest.Options{URL: base, Transport: transport})
 		got, err := publisher.Attempt(t.Context(), h, &jobs.Job{ID: "j", Destination: "shop", Payload: []byte("{}")}, time.Now())
 		if err != nil || got.Result != publisher.Rescheduled || got.Reason != publisher.ReasonUnreachable || !strings.Contains(got.Error, "roxy") {
 			t.Errorf("%s: %s, %s, %q, %v; want it rescheduled as unreachable because of the proxy", base, got.Result, got.Reason, got.Error, err)
@@ -78,7 +79,7 @@ func newClosing(t *testing.T, always bool) *closing {
 func TestHTTPStaleConnection(t *testing.T) {
 	t.Parallel()
 	s := newClosing(t, false)
-	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL})
+	h := newHTTP(t, httpdest.Options{URL: s.URL})
 	for i := range 6 {
 		job := &jobs.Job{ID: string(rune('a' + i)), Destination: "shop", Payload: []byte(`{"n":1}`)}
 		if err := h.Publish(t.Context(), job); err != nil || job.Response.Status != http.StatusCreated {
@@ -99,7 +100,7 @@ func TestHTTPStaleConnection(t *testing.T) {
 func TestHTTPBrokenConnectionIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newClosing(t, true)
-	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL})
+	h := newHTTP(t, httpdest.Options{URL: s.URL})
 	if err := h.Publish(t.Context(), &jobs.Job{ID: "a", Destination: "shop"}); err == nil || s.requests.Load() != 1 {
 		t.Errorf("%v after %d requests, want an error after 1", err, s.requests.Load())
 	}

@@ -1,4 +1,4 @@
-package publisher_test
+package httpdest_test
 
 import (
 	"encoding/hex"
@@ -10,16 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // refused checks that a job with the request is neither accepted nor sent.
-func refused(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
+func refused(t *testing.T, a *fakehttp.Recorder, h *httpdest.Destination, r jobs.Request) {
 	t.Helper()
-	before := len(a.requests())
+	before := len(a.Requests())
 	err := h.Publish(t.Context(), aJob(r))
-	for _, arrived := range a.requests()[before:] {
+	for _, arrived := range a.Requests()[before:] {
 		t.Errorf("%+v arrived as %s with %v", r, arrived.RequestURI, arrived.Header)
 	}
 	if fail, ok := errors.AsType[*jobs.FailError](err); !ok || !fail.Permanent || !strings.HasPrefix(err.Error(), "request.") {
@@ -28,12 +29,12 @@ func refused(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
 }
 
 // refusedAtOnce is refused, by the client too.
-func refusedAtOnce(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
+func refusedAtOnce(t *testing.T, a *fakehttp.Recorder, h *httpdest.Destination, r jobs.Request) {
 	t.Helper()
 	refused(t, a, h, r)
 	spec := jobs.New("d", nil)
 	spec.Request = r
-	if err := spec.Validate(jobs.Limits{}, publisher.CheckRequest); !errors.Is(err, jobs.ErrInvalid) {
+	if err := spec.Validate(jobs.Limits{}, httpdest.CheckRequest); !errors.Is(err, jobs.ErrInvalid) {
 		t.Errorf("%+v is accepted: %v", r, err)
 	}
 }
@@ -42,8 +43,8 @@ func refusedAtOnce(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
 // the destination's token.
 func TestHTTPStaysBelowTheBasePath(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token})
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{URL: a.URL + "/v1", AuthToken: token})
 	for _, p := range []string{
 		// Parameters of a segment: Tomcat and others drop them.
 		"/..;/admin", "/..;x=1/admin", "/a/..;/..;/admin", "/%2e%2e;/admin", "/..%3b/admin", "/.;/..;a/admin",
@@ -64,8 +65,8 @@ func TestHTTPStaysBelowTheBasePath(t *testing.T) {
 // The operator's headers are sent as configured; a job that sets one, in any spelling, is not sent.
 func TestHTTPHeadersOfTheOperatorStay(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{
 		URL: a.URL, AuthToken: token, AuthHeader: "X-Api-Key", SignSecret: "signing", SignHeader: "X-Sig",
 		Header: http.Header{"X-Tenant": {"ours"}, "api_version": {"7"}, "User-Agent": {"shop/1"}, "Content-Type": {"application/vnd.api+json"}},
 	})
@@ -80,7 +81,7 @@ func TestHTTPHeadersOfTheOperatorStay(t *testing.T) {
 	if err := h.Publish(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	got := a.only(t).Header
+	got := a.Only(t).Header
 	if got.Get("X-Tenant") != "ours" || got.Get("X-Tenants") != "a" || got.Get("Content-Type") != "text/csv" || got.Get("User-Agent") != "shop/1" {
 		t.Errorf("called with %v", got)
 	}
@@ -91,8 +92,8 @@ func TestHTTPHeadersOfTheOperatorStay(t *testing.T) {
 // A parameter that the destination's URL sets, its key for instance, has one value.
 func TestHTTPQueryOfTheDestinationHasOneValue(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1?api%5Fkey=abc&v=2&flag"})
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{URL: a.URL + "/v1?api%5Fkey=abc&v=2&flag"})
 	for _, query := range []string{
 		"api_key=x", "a=b&api_key=", "api_key", "%61pi_key=x", "api%5fkey=x", "v=3", "a=1&v=2", "flag=1",
 		"API_KEY=x", "api_key[]=x", "api_key%5B%5D=x", "api_key[0]=x", "api_key[a][b]=x", "+api_key=x", "%20api_key=x", "api_key+=x", "%09api_key=x", "api.key=x",
@@ -101,8 +102,8 @@ func TestHTTPQueryOfTheDestinationHasOneValue(t *testing.T) {
 		refused(t, a, h, jobs.Request{Query: query})
 	}
 	want := "/v1?api%5Fkey=abc&v=2&flag&w=3&a=1&a=2&api=v&key=1&xapi_key=1&api_keys=2"
-	if err := h.Publish(t.Context(), aJob(jobs.Request{Query: "w=3&a=1&a=2&api=v&key=1&xapi_key=1&api_keys=2"})); err != nil || a.only(t).RequestURI != want {
-		t.Errorf("%v, called %s, want %s", err, a.only(t).RequestURI, want)
+	if err := h.Publish(t.Context(), aJob(jobs.Request{Query: "w=3&a=1&a=2&api=v&key=1&xapi_key=1&api_keys=2"})); err != nil || a.Only(t).RequestURI != want {
+		t.Errorf("%v, called %s, want %s", err, a.Only(t).RequestURI, want)
 	}
 	wantPermanent(t, "v=3", h.Publish(t.Context(), aJob(jobs.Request{Query: "v=3"})),
 		`request.query: "v" is set by the destination and cannot be set by a job`)
@@ -130,7 +131,7 @@ func FuzzHTTPStaysBelowTheBasePath(f *testing.F) {
 		f.Add(p)
 	}
 	var n noted
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: "https://api.example.com/v1", Transport: &n})
+	h, err := httpdest.New(httpdest.Options{URL: "https://api.example.com/v1", Transport: &n})
 	if err != nil {
 		f.Fatal(err)
 	}

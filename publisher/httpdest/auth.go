@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"crypto/hmac"
@@ -21,7 +21,7 @@ import (
 )
 
 // authProblems validates how tokens and signatures are sent. base is nil for an invalid URL.
-func (o *HTTPOptions) authProblems(base *url.URL) []error {
+func (o *Options) authProblems(base *url.URL) []error {
 	var errs problems
 	errs.check(!httpguts.ValidHeaderFieldValue(o.AuthToken), "AuthToken: has characters that a header must not have (a line break at its end?)")
 	errs.check(!httpguts.ValidHeaderFieldName(o.AuthScheme), "AuthScheme: %q is not a scheme; it is one word, such as Bearer, Basic or none", o.AuthScheme)
@@ -39,12 +39,12 @@ func (o *HTTPOptions) authProblems(base *url.URL) []error {
 
 const noColon = "is not of the form user:password, which the scheme Basic sends"
 
-func (o *HTTPOptions) basic() bool {
+func (o *Options) basic() bool {
 	return o.AuthQuery == "" && strings.EqualFold(o.AuthScheme, "Basic")
 }
 
 // secretsOf returns the secret parts of tokens.
-func (h *HTTP) secretsOf(token string, more ...string) []string {
+func (h *Destination) secretsOf(token string, more ...string) []string {
 	out := append([]string{token}, more...)
 	for _, token := range out {
 		if _, password, ok := strings.Cut(token, ":"); ok && h.o.basic() && len(password) >= secret.ShortestPassword {
@@ -55,7 +55,7 @@ func (h *HTTP) secretsOf(token string, more ...string) []string {
 }
 
 // authenticate adds the token to the request, unless it is empty.
-func (h *HTTP) authenticate(req *http.Request, token string) error {
+func (h *Destination) authenticate(req *http.Request, token string) error {
 	switch {
 	case token == "":
 	case h.o.AuthQuery != "":
@@ -77,7 +77,7 @@ func (h *HTTP) authenticate(req *http.Request, token string) error {
 }
 
 // sign adds the signature of the body.
-func (h *HTTP) sign(req *http.Request, body []byte) {
+func (h *Destination) sign(req *http.Request, body []byte) {
 	if h.o.SignSecret == "" {
 		return
 	}
@@ -88,7 +88,7 @@ func (h *HTTP) sign(req *http.Request, body []byte) {
 
 // setHere returns the header of a job that this destination sets, in any spelling that a server
 // may read alike, or "".
-func (h *HTTP) setHere(request *jobs.Request) string {
+func (h *Destination) setHere(request *jobs.Request) string {
 	for _, name := range slices.Sorted(maps.Keys(request.Headers)) {
 		same := func(other string) bool { return text.HeaderName(name) == text.HeaderName(other) }
 		for own := range h.o.Header {
@@ -105,7 +105,7 @@ func (h *HTTP) setHere(request *jobs.Request) string {
 
 // withoutOwn returns the headers of a gateway job without the headers that this destination sets: clients send some
 // by themselves, such as a credential that is not the API's.
-func (h *HTTP) withoutOwn(r jobs.Request) map[string]string {
+func (h *Destination) withoutOwn(r jobs.Request) map[string]string {
 	r.Headers = maps.Clone(r.Headers)
 	for name := h.setHere(&r); name != ""; name = h.setHere(&r) {
 		maps.DeleteFunc(r.Headers, func(other, _ string) bool { return http.CanonicalHeaderKey(other) == name })
@@ -115,19 +115,22 @@ func (h *HTTP) withoutOwn(r jobs.Request) map[string]string {
 
 // sends reports whether a configured header is sent with a body of this encoding, which has a
 // Content-Type already, but for JSON.
-func (h *HTTP) sends(name string, e jobs.Encoding) bool {
+func (h *Destination) sends(name string, e jobs.Encoding) bool {
 	return !strings.EqualFold(name, "Content-Type") || e == "" || e == jobs.EncodingJSON
 }
 
+// maxKeyShown bounds a key in an error, in bytes.
+const maxKeyShown = 300
+
 // checkKey refuses a job whose key the destination does not accept.
-func (h *HTTP) checkKey(job *jobs.Job) error {
+func (h *Destination) checkKey(job *jobs.Job) error {
 	switch {
 	case job.Key == "" && h.base.HoldsKey():
 		return fmt.Errorf("key: the job has none, and the URL of destination %s holds {key}: enqueue it with a key", job.Destination)
 	case job.Key == "" || h.keys == nil:
 		return nil
 	case !h.keys.MatchString(job.Key) || !jobs.ValidName(job.Key):
-		return fmt.Errorf("key: %q does not match KEY_PATTERN of destination %s", clean(job.Key, maxExcerpt), job.Destination)
+		return fmt.Errorf("key: %q does not match KEY_PATTERN of destination %s", text.Head(text.Printable(job.Key), maxKeyShown), job.Destination)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"cmp"
@@ -48,7 +48,7 @@ type TokensFunc func(key string) (token string, ok bool)
 // Token calls f. It panics if f is nil.
 func (f TokensFunc) Token(key string) (string, bool) {
 	if f == nil {
-		panic("publisher: token: the TokensFunc is nil; pass a function, or leave HTTPOptions.Tokens nil for calls without a token")
+		panic("httpdest: token: the TokensFunc is nil; pass a function, or leave Options.Tokens nil for calls without a token")
 	}
 	return f(key)
 }
@@ -96,7 +96,7 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("publisher: open tokens: file %q: %w", path, err)
+		return nil, fmt.Errorf("httpdest: open tokens: file %q: %w", path, err)
 	}
 	f.file = file
 	f.changes.Add(file.Current())
@@ -104,8 +104,8 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 	return f, nil
 }
 
-// changedKeys returns the keys whose tokens have changed since the last call.
-func (f *TokensFile) changedKeys() []string {
+// ChangedKeys returns the keys whose tokens have changed since the last call.
+func (f *TokensFile) ChangedKeys() []string {
 	f.file.Current() // checks the file
 	return f.changes.Take()
 }

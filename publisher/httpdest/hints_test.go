@@ -1,4 +1,4 @@
-package publisher_test
+package httpdest_test
 
 import (
 	"errors"
@@ -9,8 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // What an answer's headers tell of the limit reaches the breaker, whatever the
@@ -65,7 +66,7 @@ func TestHTTPHints(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+			a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) {
 				for i := 0; i < len(row.header); i += 2 {
 					w.Header().Set(row.header[i], row.header[i+1])
 				}
@@ -73,7 +74,7 @@ func TestHTTPHints(t *testing.T) {
 			})
 			job := aJob(jobs.Request{})
 			job.Budget = &jobs.Budget{Remaining: 99, Reset: time.Hour} // of an earlier call
-			err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, Hints: row.hints}).Publish(t.Context(), job)
+			err := newHTTP(t, httpdest.Options{URL: a.URL, Hints: row.hints}).Publish(t.Context(), job)
 			limit, _ := errors.AsType[*jobs.RateLimitedError](err)
 			if diff := cmp.Diff(row.limit, limit); diff != "" {
 				t.Errorf("limit (-want +got):\n%s", diff)
@@ -90,15 +91,15 @@ func TestHTTPNoAnswerNoBudget(t *testing.T) {
 	t.Parallel()
 	job := aJob(jobs.Request{})
 	job.Budget = &jobs.Budget{Remaining: 99, Reset: time.Hour}
-	if err := newHTTP(t, publisher.HTTPOptions{URL: "http://127.0.0.1:1"}).Publish(t.Context(), job); err == nil || job.Budget != nil {
+	if err := newHTTP(t, httpdest.Options{URL: "http://127.0.0.1:1"}).Publish(t.Context(), job); err == nil || job.Budget != nil {
 		t.Errorf("error %v, budget %+v", err, job.Budget)
 	}
 }
 
 func TestHTTPRefusesADialectWithoutRead(t *testing.T) {
 	t.Parallel()
-	_, err := publisher.NewHTTP(publisher.HTTPOptions{URL: "https://api.example.com", Hints: []hint.Dialect{hint.RetryAfter, {Name: "shop"}}})
-	if want := `publisher: new HTTP destination: hints: dialect "shop" has no Read`; err == nil || err.Error() != want {
+	_, err := httpdest.New(httpdest.Options{URL: "https://api.example.com", Hints: []hint.Dialect{hint.RetryAfter, {Name: "shop"}}})
+	if want := `httpdest: new: hints: dialect "shop" has no Read`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
@@ -126,13 +127,13 @@ func TestHTTPForbiddenIsALimitOnlyWithAHint(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+			a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) {
 				for i := 0; i < len(row.header); i += 2 {
 					w.Header().Set(row.header[i], row.header[i+1])
 				}
 				w.WriteHeader(http.StatusForbidden)
 			})
-			err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: []int{403, 429}, Hints: row.hints}).Publish(t.Context(), aJob(jobs.Request{}))
+			err := newHTTP(t, httpdest.Options{URL: a.URL, RateLimitedStatus: []int{403, 429}, Hints: row.hints}).Publish(t.Context(), aJob(jobs.Request{}))
 			limit, _ := errors.AsType[*jobs.RateLimitedError](err)
 			if diff := cmp.Diff(row.limit, limit); diff != "" {
 				t.Errorf("limit (-want +got):\n%s", diff)

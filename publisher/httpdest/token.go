@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Publish implements Handler.
-func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
+// Publish implements publisher.Handler.
+func (h *Destination) Publish(ctx context.Context, job *jobs.Job) error {
 	if job == nil {
-		return errNoJob
+		return errors.New("httpdest: publish: the job is nil")
 	}
 	if err := h.checkKey(job); err != nil {
 		return jobs.Discard(&progress.NotCalledError{Err: err})
@@ -48,7 +48,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 
 // withCredentials adds to an error of refused credentials which those are: token, or what the
 // tokens of the job's key are obtained with.
-func (h *HTTP) withCredentials(err error, job *jobs.Job, token string) error {
+func (h *Destination) withCredentials(err error, job *jobs.Job, token string) error {
 	denied, refused := errors.AsType[*jobs.UnauthorizedError](err)
 	if !refused {
 		return err
@@ -64,7 +64,7 @@ func (h *HTTP) withCredentials(err error, job *jobs.Job, token string) error {
 }
 
 // obtainedWith is what the tokens of a key are obtained with, if a TokenSource says that.
-func (h *HTTP) obtainedWith(key string) string {
+func (h *Destination) obtainedWith(key string) string {
 	if s, ok := h.o.TokenSource.(interface{ Seed(key string) string }); ok {
 		return s.Seed(key)
 	}
@@ -74,7 +74,7 @@ func (h *HTTP) obtainedWith(key string) string {
 // credentialsID returns 16 bits that distinguish credentials, "" for none. A match by
 // chance makes the jobs wait for the probe. Without CredentialsKey a reader of Redis can check
 // guesses against them: of no use for a random token, but a password gets none.
-func (h *HTTP) credentialsID(credentials string) string {
+func (h *Destination) credentialsID(credentials string) string {
 	scheme, _, _ := strings.Cut(credentials, " ") // of a header
 	switch {
 	case credentials == "":
@@ -90,9 +90,9 @@ func (h *HTTP) credentialsID(credentials string) string {
 	return hex.EncodeToString(sum[:2])
 }
 
-// credentialsOf identifies the credentials of calls under a key that has its own, or, for key "", the destination's
+// CredentialsOf identifies the credentials of calls under a key that has its own, or, for key "", the destination's
 // credentials; "" if there are none.
-func (h *HTTP) credentialsOf(key string) string {
+func (h *Destination) CredentialsOf(key string) string {
 	switch {
 	case h.o.TokenSource != nil:
 		if (key != "") != h.o.TokenSource.PerKey() {
@@ -111,7 +111,7 @@ func (h *HTTP) credentialsOf(key string) string {
 }
 
 // authToken is the token of calls whose key has none.
-func (h *HTTP) authToken() string {
+func (h *Destination) authToken() string {
 	if h.tokenFile != nil {
 		return h.tokenFile.Current()
 	}
@@ -119,7 +119,7 @@ func (h *HTTP) authToken() string {
 }
 
 // watchToken makes AuthTokenFile give the token.
-func (h *HTTP) watchToken() error {
+func (h *Destination) watchToken() error {
 	if h.o.AuthTokenFile == "" {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (h *HTTP) watchToken() error {
 }
 
 // credentials reports whether a job's call has credentials, and whether they belong to its key or to all jobs.
-func (h *HTTP) credentials(job *jobs.Job, token string) (scope jobs.Scope, has bool) {
+func (h *Destination) credentials(job *jobs.Job, token string) (scope jobs.Scope, has bool) {
 	switch {
 	case token != "" && job.Key != "" && (h.o.Tokens != nil || h.o.TokenSource != nil && h.o.TokenSource.PerKey()):
 		return jobs.ScopeUser, true
@@ -168,7 +168,7 @@ func (h *HTTP) credentials(job *jobs.Job, token string) (scope jobs.Scope, has b
 }
 
 // token returns the token of a job's call, empty for none. The error is the outcome of the job.
-func (h *HTTP) token(ctx context.Context, job *jobs.Job) (string, error) {
+func (h *Destination) token(ctx context.Context, job *jobs.Job) (string, error) {
 	if h.o.TokenSource != nil {
 		token, err := h.o.TokenSource.Token(ctx, job.Key)
 		return token, h.withoutToken(ctx, job, err)
@@ -192,7 +192,7 @@ func (h *HTTP) token(ctx context.Context, job *jobs.Job) (string, error) {
 
 // renew returns a token in place of one that the API has refused; the same one if there is no
 // other. The error is the outcome of the job.
-func (h *HTTP) renew(ctx context.Context, job *jobs.Job, refused string) (string, error) {
+func (h *Destination) renew(ctx context.Context, job *jobs.Job, refused string) (string, error) {
 	if h.o.TokenSource != nil {
 		token, err := h.o.TokenSource.Renew(ctx, job.Key, refused)
 		return token, h.withoutToken(ctx, job, err)
@@ -207,7 +207,7 @@ func (h *HTTP) renew(ctx context.Context, job *jobs.Job, refused string) (string
 }
 
 // withoutToken is the outcome of a job that has no token, for which no call was made.
-func (h *HTTP) withoutToken(ctx context.Context, job *jobs.Job, err error) error {
+func (h *Destination) withoutToken(ctx context.Context, job *jobs.Job, err error) error {
 	denied, ok := errors.AsType[*jobs.UnauthorizedError](err)
 	switch {
 	case err == nil:
@@ -228,8 +228,8 @@ func (h *HTTP) withoutToken(ctx context.Context, job *jobs.Job, err error) error
 	return jobs.Discard(&progress.NotCalledError{Err: err})
 }
 
-// changedKeys returns the keys whose credentials have changed since the last call, "" for the destination's.
-func (h *HTTP) changedKeys() []string {
+// ChangedKeys returns the keys whose credentials have changed since the last call, "" for the destination's.
+func (h *Destination) ChangedKeys() []string {
 	if h.tokenFile != nil {
 		h.tokenFile.Current() // checks the file
 	}
@@ -239,12 +239,12 @@ func (h *HTTP) changedKeys() []string {
 	return h.changedOfKeys()
 }
 
-func (h *HTTP) changedOfKeys() []string {
+func (h *Destination) changedOfKeys() []string {
 	if h.o.TokenSource != nil {
 		return h.o.TokenSource.Changed()
 	}
 	if file, ok := h.o.Tokens.(*TokensFile); ok {
-		return file.changedKeys()
+		return file.ChangedKeys()
 	}
 	return nil
 }

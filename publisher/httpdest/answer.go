@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"cmp"
@@ -20,9 +20,18 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
+// Bounds of stored responses, in bytes.
+const (
+	leastRead   = 64 << 10 // of a body, from the network, or as much as is kept
+	defaultKept = 4 << 10  // of a body, with the job
+	mostKept    = 1 << 20  // the same, if configured
+
+	maxContentType = 200 // kept of a job of the gateway
+)
+
 // answer keeps a response with its job, and returns its outcome: as the API itself decides (Tidegate-Outcome), else
 // the rules, else the status. token is the call's. cut ends the read of the body.
-func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
+func (h *Destination) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
 	received := time.Now()
 	decision, decided := h.announced(resp.Header, received)
 	if resp.StatusCode == http.StatusProxyAuthRequired && !decided && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) {
@@ -63,7 +72,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), h.o.ResponseBodyBytes)}
 		if job.KeepResponse {
 			raw := redact(string(body))
-			job.Response.ContentType = clean(r.Redact(resp.Header.Get("Content-Type")), maxContentType)
+			job.Response.ContentType = text.Head(text.Printable(r.Redact(resp.Header.Get("Content-Type"))), maxContentType)
 			job.Response.Headers = h.passedHeaders(job, resp, r)
 			job.Response.Cut = incomplete != nil || len(raw) > store.MostGatewayBody
 			job.Response.Raw = raw[:min(len(raw), store.MostGatewayBody)]
@@ -152,7 +161,7 @@ type headerHints struct {
 }
 
 // limited reports whether the status of a response received at that time means "rate limited".
-func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
+func (h *Destination) limited(resp *http.Response, received time.Time) bool {
 	if !slices.Contains(h.o.PermanentStatus, resp.StatusCode) && hint.RetryLater(resp.StatusCode, resp.Header, received, h.o.Hints...) {
 		return true
 	}
@@ -161,7 +170,7 @@ func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
 }
 
 // hints reads the headers of a response received at that time.
-func (h *HTTP) hints(header http.Header, limited bool, received time.Time) headerHints {
+func (h *Destination) hints(header http.Header, limited bool, received time.Time) headerHints {
 	if len(h.o.Hints) == 0 {
 		return headerHints{}
 	}
@@ -197,7 +206,7 @@ func (h *headerHints) add(budgets []jobs.Budget, limited bool) {
 }
 
 // classify turns the status of a response that is not rate limited into an outcome.
-func (h *HTTP) classify(code int) error {
+func (h *Destination) classify(code int) error {
 	switch {
 	case code >= 200 && code < 300:
 		return nil

@@ -1,6 +1,7 @@
-package publisher_test
+package httpdest_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // perKey are tokens of which one is a beginning of another, one has to be written
 // differently in places, and one cannot be sent.
-var perKey = publisher.TokensFunc(func(key string) (string, bool) {
+var perKey = httpdest.TokensFunc(func(key string) (string, bool) {
 	token, ok := map[string]string{"alice": "al1ce", "bob": `b/"ob&`, "carol": "al1ce-and-more", "break": "br\neak", "empty": ""}[key]
 	return token, ok
 })
@@ -29,7 +31,7 @@ func TestHTTPTokenOfTheKey(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, key, token string
-		tokens           publisher.Tokens
+		tokens           httpdest.Tokens
 		want             string
 	}{
 		{"a key with a token", "alice", "plain", perKey, "Bearer al1ce"},
@@ -40,12 +42,12 @@ func TestHTTPTokenOfTheKey(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAPI(t, nil)
-			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: row.token, Tokens: row.tokens})
+			a := fakehttp.Record(t, nil)
+			h := newHTTP(t, httpdest.Options{URL: a.URL, AuthToken: row.token, Tokens: row.tokens})
 			if err := h.Publish(t.Context(), keyed(row.key)); err != nil {
 				t.Fatal(err)
 			}
-			if got := a.only(t).Header.Get("Authorization"); got != row.want {
+			if got := a.Only(t).Header.Get("Authorization"); got != row.want {
 				t.Errorf("Authorization %q, want %q", got, row.want)
 			}
 		})
@@ -64,8 +66,8 @@ func TestHTTPRedactsTheTokenOfTheCall(t *testing.T) {
 		{"alice", "pl\x00ain al\x1b1ce", "[redacted] [redacted]"},
 		{"alice", "YWwxY2U= YWwxY2U cGxhaW4=", "[redacted] [redacted] [redacted]"},
 	} {
-		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, row.answer) })
-		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: "plain", Header: http.Header{"X-Token": {"plain-2"}}, Tokens: perKey})
+		a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, row.answer) })
+		h := newHTTP(t, httpdest.Options{URL: a.URL, AuthToken: "plain", Header: http.Header{"X-Token": {"plain-2"}}, Tokens: perKey})
 		job := keyed(row.key)
 		if err := h.Publish(t.Context(), job); err != nil {
 			t.Fatal(err)
@@ -79,7 +81,7 @@ func TestHTTPRedactsTheTokenOfTheCall(t *testing.T) {
 		_, _ = io.WriteString(c, "no, al1ce!\r\n\r\n")
 		return false
 	})
-	err := newHTTP(t, publisher.HTTPOptions{URL: garbage, Tokens: perKey}).Publish(t.Context(), keyed("alice"))
+	err := newHTTP(t, httpdest.Options{URL: garbage, Tokens: perKey}).Publish(t.Context(), keyed("alice"))
 	if text := fmt.Sprintf("%+v", err); !strings.HasPrefix(text, "call failed: ") || strings.Contains(text, "al1ce") {
 		t.Errorf("error %q", text)
 	}
@@ -90,14 +92,14 @@ func TestHTTPRedactsTheTokenOfTheCall(t *testing.T) {
 func TestHTTPTokenChangesDuringACall(t *testing.T) {
 	t.Parallel()
 	file := openTokens(t, `{"alice":"old-token"}`)
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	a := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer old-token" {
 			file.write(`{"alice":"new-token"}`)
 			file.want("alice", "new-token")
 		}
 		_, _ = io.WriteString(w, r.Header.Get("Authorization"))
 	})
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, Tokens: file.TokensFile})
+	h := newHTTP(t, httpdest.Options{URL: a.URL, Tokens: file.TokensFile})
 	for range 2 {
 		job := keyed("alice")
 		if err := h.Publish(t.Context(), job); err != nil {
@@ -107,7 +109,7 @@ func TestHTTPTokenChangesDuringACall(t *testing.T) {
 			t.Errorf("kept %q", job.Response.Body)
 		}
 	}
-	reqs := a.requests()
+	reqs := a.Requests()
 	if first, second := reqs[0].Header.Get("Authorization"), reqs[1].Header.Get("Authorization"); first != "Bearer old-token" || second != "Bearer new-token" {
 		t.Errorf("called with %q, then %q", first, second)
 	}
@@ -116,8 +118,8 @@ func TestHTTPTokenChangesDuringACall(t *testing.T) {
 // Without a token that can be sent there is no call, and no retry would help.
 func TestHTTPKeyWithoutToken(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: "plain", Tokens: perKey})
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{URL: a.URL, AuthToken: "plain", Tokens: perKey})
 	for key, want := range map[string]string{
 		"dave":  `no token for key "dave" of destination shop: add it, then: tidegate retry 0199`,
 		"empty": `no token for key "empty" of destination shop: add it, then: tidegate retry 0199`,
@@ -127,7 +129,37 @@ func TestHTTPKeyWithoutToken(t *testing.T) {
 		job.ID = "0199"
 		wantPermanent(t, key, h.Publish(t.Context(), job), want)
 	}
-	if n := len(a.requests()); n != 0 {
+	if n := len(a.Requests()); n != 0 {
 		t.Errorf("%d calls, want none", n)
+	}
+}
+
+func TestHTTPUnauthorized(t *testing.T) {
+	t.Parallel()
+	own := http.Header{"Authorization": {"Basic dXNlcg=="}}
+	for _, row := range []struct {
+		name string
+		o    httpdest.Options
+		job  *jobs.Job
+		want jobs.Scope // "none": not unauthorized
+	}{
+		{"the key's token", httpdest.Options{Tokens: perKey}, keyed("alice"), jobs.ScopeUser},
+		{"the destination's token", httpdest.Options{AuthToken: "t0ken"}, keyed("alice"), jobs.ScopeGlobal},
+		{"the destination's header", httpdest.Options{Header: own}, keyed(""), jobs.ScopeGlobal},
+		{"no credentials", httpdest.Options{}, keyed("alice"), "none"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			a := fakehttp.Record(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+			row.o.URL = a.URL
+			err := newHTTP(t, row.o).Publish(t.Context(), row.job)
+			got := jobs.Scope("none")
+			if denied, ok := errors.AsType[*jobs.UnauthorizedError](err); ok {
+				got = denied.Scope
+			}
+			if got != row.want || !strings.Contains(err.Error(), "answered 401 Unauthorized") {
+				t.Errorf("%v: scope %q, want %q", err, got, row.want)
+			}
+		})
 	}
 }

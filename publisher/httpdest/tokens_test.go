@@ -1,4 +1,4 @@
-package publisher_test
+package httpdest_test
 
 import (
 	"errors"
@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/test/testkit/loggingtest"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // tokensFile is a file of tokens under test.
 type tokensFile struct {
-	*publisher.TokensFile
+	*httpdest.TokensFile
 	t    *testing.T
 	path string
 	log  *loggingtest.Buffer
@@ -45,7 +45,7 @@ func (f *tokensFile) open(every time.Duration) {
 			return a
 		},
 	}))
-	opened, err := publisher.OpenTokens(f.path, publisher.TokensFileOptions{Logger: log, CheckEvery: every})
+	opened, err := httpdest.OpenTokens(f.path, httpdest.TokensFileOptions{Logger: log, CheckEvery: every})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -159,12 +159,12 @@ func TestOpenTokensFails(t *testing.T) {
 		if err := os.WriteFile(path, []byte(row.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := publisher.OpenTokens(path, publisher.TokensFileOptions{})
-		if want := fmt.Sprintf("publisher: open tokens: file %q: %s", path, row.want); f != nil || err == nil || err.Error() != want {
+		f, err := httpdest.OpenTokens(path, httpdest.TokensFileOptions{})
+		if want := fmt.Sprintf("httpdest: open tokens: file %q: %s", path, row.want); f != nil || err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", row.content, err, want)
 		}
 	}
-	if _, err := publisher.OpenTokens(path+"x", publisher.TokensFileOptions{}); err == nil || !strings.HasSuffix(err.Error(), "cannot be read: no such file or directory") {
+	if _, err := httpdest.OpenTokens(path+"x", httpdest.TokensFileOptions{}); err == nil || !strings.HasSuffix(err.Error(), "cannot be read: no such file or directory") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

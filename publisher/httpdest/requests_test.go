@@ -1,27 +1,25 @@
-package publisher_test
+package httpdest_test
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 func TestHTTPMethodAndEncodingOfTheJob(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token, Header: http.Header{"Content-Type": {"application/vnd.api+json"}, "Accept": {"*/*"}}})
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{URL: a.URL + "/v1", AuthToken: token, Header: http.Header{"Content-Type": {"application/vnd.api+json"}, "Accept": {"*/*"}}})
 	const image = `{"image":{"filename":"a.png","content_type":"image/png","base64":"AP8K"},"title":"Sunset"}`
 	for i, row := range []struct {
 		request                        jobs.Request
@@ -45,16 +43,16 @@ func TestHTTPMethodAndEncodingOfTheJob(t *testing.T) {
 			t.Errorf("%+v: %v", row.request, err)
 			continue
 		}
-		r := a.requests()[i]
+		r := a.Requests()[i]
 		kind := r.Header.Get("Content-Type")
 		if row.request.Encoding == jobs.EncodingMultipart {
-			if !strings.HasPrefix(kind, row.contentType) || !strings.Contains(r.body, row.body) || !strings.Contains(r.body, "\x00\xff\n") {
-				t.Errorf("multipart: %s\n%s", kind, r.body)
+			if !strings.HasPrefix(kind, row.contentType) || !strings.Contains(r.Sent, row.body) || !strings.Contains(r.Sent, "\x00\xff\n") {
+				t.Errorf("multipart: %s\n%s", kind, r.Sent)
 			}
-			kind, r.body = row.contentType, row.body
+			kind, r.Sent = row.contentType, row.body
 		}
-		if r.Method != row.method || r.RequestURI != row.uri || kind != row.contentType || r.body != row.body {
-			t.Errorf("%+v: %s %s as %q: %q", row.request, r.Method, r.RequestURI, kind, r.body)
+		if r.Method != row.method || r.RequestURI != row.uri || kind != row.contentType || r.Sent != row.body {
+			t.Errorf("%+v: %s %s as %q: %q", row.request, r.Method, r.RequestURI, kind, r.Sent)
 		}
 		if r.Header.Get("Idempotency-Key") != "job-1" || r.Header.Get("Authorization") != "Bearer "+token || r.Header.Get("Accept") != "*/*" {
 			t.Errorf("%+v: headers %v", row.request, r.Header)
@@ -64,8 +62,8 @@ func TestHTTPMethodAndEncodingOfTheJob(t *testing.T) {
 
 func TestHTTPRefusesRequestsThatCannotBeSent(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthHeader: "x-api-key", AuthToken: token, SignSecret: "s1gn-secret"})
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{URL: a.URL, AuthHeader: "x-api-key", AuthToken: token, SignSecret: "s1gn-secret"})
 	for _, r := range []jobs.Request{{Method: "TRACE"}, {Method: "put"}, {Encoding: "xml"}, {TimeoutSecs: -1}} {
 		refusedAtOnce(t, a, h, r)
 	}
@@ -76,7 +74,7 @@ func TestHTTPRefusesRequestsThatCannotBeSent(t *testing.T) {
 	job := aJob(jobs.Request{Encoding: jobs.EncodingForm})
 	job.Payload = []byte(`[]`)
 	wantPermanent(t, "a list as a form", h.Publish(t.Context(), job), `payload: is not an object; with the encoding form it is one from field to value, such as {"title":"Sunset"}`)
-	if n := len(a.requests()); n != 0 {
+	if n := len(a.Requests()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -85,17 +83,17 @@ func TestHTTPPlacesOfTheToken(t *testing.T) {
 	t.Parallel()
 	const query = "?api_key=s3cr3t%2F%2B%22tok%26n%22%3D"
 	for name, row := range map[string]struct {
-		o             publisher.HTTPOptions
+		o             httpdest.Options
 		header, value string
 		uri           string
 	}{
-		"header and no scheme": {publisher.HTTPOptions{AuthHeader: "X-Api-Key", AuthScheme: "none"}, "X-Api-Key", token, "/"},
-		"another scheme":       {publisher.HTTPOptions{AuthScheme: "Bot"}, "Authorization", "Bot " + token, "/"},
-		"basic":                {publisher.HTTPOptions{AuthScheme: "basic", AuthToken: "me:pa55-word"}, "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("me:pa55-word")), "/"},
-		"query":                {publisher.HTTPOptions{AuthQuery: "api_key"}, "Authorization", "", "/" + query},
-		"query of a URL":       {publisher.HTTPOptions{AuthQuery: "api_key", URL: "?v=2"}, "Authorization", "", "/?v=2&" + query[1:]},
+		"header and no scheme": {httpdest.Options{AuthHeader: "X-Api-Key", AuthScheme: "none"}, "X-Api-Key", token, "/"},
+		"another scheme":       {httpdest.Options{AuthScheme: "Bot"}, "Authorization", "Bot " + token, "/"},
+		"basic":                {httpdest.Options{AuthScheme: "basic", AuthToken: "me:pa55-word"}, "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("me:pa55-word")), "/"},
+		"query":                {httpdest.Options{AuthQuery: "api_key"}, "Authorization", "", "/" + query},
+		"query of a URL":       {httpdest.Options{AuthQuery: "api_key", URL: "?v=2"}, "Authorization", "", "/?v=2&" + query[1:]},
 	} {
-		a := newAPI(t, nil)
+		a := fakehttp.Record(t, nil)
 		row.o.URL = a.URL + "/" + row.o.URL
 		if row.o.AuthToken == "" {
 			row.o.AuthToken = token
@@ -104,42 +102,42 @@ func TestHTTPPlacesOfTheToken(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		r := a.only(t)
+		r := a.Only(t)
 		if got := r.Header.Get(row.header); got != row.value || r.RequestURI != row.uri {
 			t.Errorf("%s: %q in %s, called %s", name, got, row.header, r.RequestURI)
 		}
 		// Tokens of keys go to the same place.
 		o := row.o
 		token := o.AuthToken
-		o.Tokens = publisher.TokensFunc(func(string) (string, bool) { return token, true })
+		o.Tokens = httpdest.TokensFunc(func(string) (string, bool) { return token, true })
 		o.AuthToken = ""
 		job := aJob(jobs.Request{})
 		job.Key = "alice"
 		if err := newHTTP(t, o).Publish(t.Context(), job); err != nil {
 			t.Errorf("%s, with a key: %v", name, err)
 		}
-		if r := a.requests()[1]; r.Header.Get(row.header) != row.value || r.RequestURI != row.uri {
+		if r := a.Requests()[1]; r.Header.Get(row.header) != row.value || r.RequestURI != row.uri {
 			t.Errorf("%s, with a key: %v, called %s", name, r.Header, r.RequestURI)
 		}
 	}
 	// A job cannot send a second token.
-	a := newAPI(t, nil)
-	refused(t, a, newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthQuery: "api_key", AuthToken: token}), jobs.Request{Query: "a=b&api_key=x"})
+	a := fakehttp.Record(t, nil)
+	refused(t, a, newHTTP(t, httpdest.Options{URL: a.URL, AuthQuery: "api_key", AuthToken: token}), jobs.Request{Query: "a=b&api_key=x"})
 	job := aJob(jobs.Request{})
 	job.Key = "alice"
-	basic := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthScheme: "Basic", Tokens: publisher.TokensFunc(func(string) (string, bool) { return "nocolon", true })})
+	basic := newHTTP(t, httpdest.Options{URL: a.URL, AuthScheme: "Basic", Tokens: httpdest.TokensFunc(func(string) (string, bool) { return "nocolon", true })})
 	wantPermanent(t, "no colon", basic.Publish(t.Context(), job), "the token is not of the form user:password, which the scheme Basic sends")
 }
 
 // Neither an answer nor an error repeats a token or its password.
 func TestHTTPKeepsNoTokenOfAnyPlace(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]publisher.HTTPOptions{
+	for name, o := range map[string]httpdest.Options{
 		"query": {AuthQuery: "key", AuthToken: "qu3ry/t0ken"},
 		"basic": {AuthScheme: "Basic", AuthToken: "me:qu3ry/t0ken"},
 		"sign":  {SignSecret: "qu3ry/t0ken"},
 	} {
-		a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		a := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			user, password, _ := r.BasicAuth()
 			_, _ = fmt.Fprintf(w, "%s %s %s:%s %s %s", r.RequestURI, r.URL.Query().Get("key"), user, password, password, o.SignSecret)
@@ -163,19 +161,19 @@ func TestHTTPKeepsNoTokenOfAnyPlace(t *testing.T) {
 
 func TestHTTPSignsTheBody(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, SignSecret: "shared", SignHeader: "x-hub-signature"})
+	a := fakehttp.Record(t, nil)
+	h := newHTTP(t, httpdest.Options{URL: a.URL, SignSecret: "shared", SignHeader: "x-hub-signature"})
 	for i, r := range []jobs.Request{{}, {Encoding: jobs.EncodingForm}, {Encoding: jobs.EncodingMultipart}, {Method: "GET"}} {
 		job := aJob(r)
 		job.Payload = []byte(`{"a":"b"}`)
 		if err := h.Publish(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
-		got := a.requests()[i]
+		got := a.Requests()[i]
 		mac := hmac.New(sha256.New, []byte("shared"))
-		_, _ = io.WriteString(mac, got.body)
+		_, _ = io.WriteString(mac, got.Sent)
 		if sent, want := got.Header.Get("X-Hub-Signature"), hex.EncodeToString(mac.Sum(nil)); sent != want {
-			t.Errorf("%+v: %q of %q, want %q", r, sent, got.body, want)
+			t.Errorf("%+v: %q of %q, want %q", r, sent, got.Sent, want)
 		}
 	}
 }
@@ -184,8 +182,8 @@ func TestHTTPSignsTheBody(t *testing.T) {
 func TestHTTPKeyInTheURL(t *testing.T) {
 	t.Parallel()
 	var hosts []string
-	record := func(base string) *publisher.HTTP {
-		return newHTTP(t, publisher.HTTPOptions{
+	record := func(base string) *httpdest.Destination {
+		return newHTTP(t, httpdest.Options{
 			URL: base, KeyPattern: "[^x]+|x{3,70}",
 			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				hosts = append(hosts, r.URL.String())
@@ -232,7 +230,7 @@ func TestHTTPKeyInTheURL(t *testing.T) {
 func TestHTTPOptionsOfRequestsAreChecked(t *testing.T) {
 	t.Parallel()
 	const base = "https://example.com/"
-	for want, o := range map[string]publisher.HTTPOptions{
+	for want, o := range map[string]httpdest.Options{
 		"KeyPattern: is required where URL holds {key}; it says which keys may be in the URL": {URL: "https://{key}.example.com"},
 		"KeyPattern: is not a regular expression":                                             {URL: base, KeyPattern: "a)|(b"},
 		"not at the end, in its path or in its query, and nowhere else":                       {URL: "https://example.{key}", KeyPattern: "a"},
@@ -246,51 +244,25 @@ func TestHTTPOptionsOfRequestsAreChecked(t *testing.T) {
 		"AuthToken: is not of the form user:password":                                         {URL: base, AuthScheme: "Basic", AuthToken: "x"},
 		`AuthQuery: URL sets "key" too`:                                                       {URL: base + "?key=1", AuthQuery: "key"},
 		`SignHeader: tokens are sent in "x-key" too`:                                          {URL: base, AuthToken: "x", AuthHeader: "X-Key", SignSecret: "s", SignHeader: "x-key"},
-		"Tokens: is a nil publisher.TokensFunc":                                               {URL: base, Tokens: publisher.TokensFunc(nil)},
-		"Tokens: is a nil *publisher.TokensFile":                                              {URL: base, Tokens: (*publisher.TokensFile)(nil)},
+		"Tokens: is a nil httpdest.TokensFunc":                                                {URL: base, Tokens: httpdest.TokensFunc(nil)},
+		"Tokens: is a nil *httpdest.TokensFile":                                               {URL: base, Tokens: (*httpdest.TokensFile)(nil)},
 		"Transport: is a nil *http.Transport":                                                 {URL: base, Transport: (*http.Transport)(nil)},
 		"Wrap has returned nil":                                                               {URL: base, Wrap: func(http.RoundTripper) http.RoundTripper { return nil }},
 		"ResponseBodyBytes: must be from 1 to 1048576, is 1048577":                            {URL: base, ResponseBodyBytes: 1<<20 + 1},
 	} {
-		if _, err := publisher.NewHTTP(o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := httpdest.New(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", o, err, want)
 		}
-	}
-}
-
-// A host that one key names and that does not exist does not stop the jobs of other keys.
-func TestHTTPUnreachableHostOfOneKey(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	a := newAPI(t, nil)
-	h := newHTTP(t, publisher.HTTPOptions{
-		URL: "http://{key}.example.com", KeyPattern: ".*",
-		Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if strings.HasPrefix(addr, "gone.") {
-				return nil, &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}
-			}
-			return (&net.Dialer{}).DialContext(ctx, network, a.Listener.Addr().String())
-		}},
-	})
-	gone := b.enqueue(jobs.Key("gone"))
-	b.run(b.options(), h.Publish)
-	e := b.result(gone.ID)
-	if unsent, ok := errors.AsType[*jobs.UnreachableError](e.Err); e.Reason != publisher.ReasonUnreachable || !ok || !unsent.OfKey || !strings.Contains(errorText(e.Err), "the call was not sent: ") {
-		t.Errorf("%+v", e)
-	}
-	here := b.enqueue(jobs.Key("here"))
-	if e := b.result(here.ID); e.Result != publisher.Completed || a.only(t).Host != "here.example.com" {
-		t.Errorf("%+v, called %s", e, a.only(t).Host)
 	}
 }
 
 // As much of an answer is kept as is configured.
 func TestHTTPKeepsLargeAnswers(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, answerWith(http.StatusOK, strings.Repeat("x", 1<<20+5)))
+	a := fakehttp.Record(t, answerWith(http.StatusOK, strings.Repeat("x", 1<<20+5)))
 	for kept, want := range map[int]int{0: 4096, 100: 100, 1 << 20: 1 << 20} {
 		job := aJob(jobs.Request{})
-		if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, ResponseBodyBytes: kept}).Publish(t.Context(), job); err != nil {
+		if err := newHTTP(t, httpdest.Options{URL: a.URL, ResponseBodyBytes: kept}).Publish(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(job.Response.Body); got != want {

@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ import (
 func CheckRequest(s *jobs.Spec) []jobs.FieldError { return httpjob.Check(s) }
 
 // request builds the request of a job.
-func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
+func (h *Destination) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
 	job, err := h.resolved(ctx, job)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ var maxEvaluation = 5 * time.Second
 
 // resolved returns the job with the values of its expressions. An evaluation that takes longer than
 // maxEvaluation or the call's timeout is the job's own failure: nothing was sent.
-func (h *HTTP) resolved(ctx context.Context, job *jobs.Job) (*jobs.Job, error) {
+func (h *Destination) resolved(ctx context.Context, job *jobs.Job) (*jobs.Job, error) {
 	if len(job.After) == 0 {
 		return job, nil
 	}
@@ -134,7 +134,7 @@ func sendOnce(req *http.Request) {
 
 // alreadySet returns the first parameter that the destination sets and a job's query sets too, in
 // any spelling that a server may read alike, or "". An API might use the job's value.
-func (h *HTTP) alreadySet(base *url.URL, query string) string {
+func (h *Destination) alreadySet(base *url.URL, query string) string {
 	if query == "" || base.RawQuery == "" && h.o.AuthQuery == "" {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package publisher_test
+package httpdest_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // Each key's jobs are sent with its token. The file may change at any time.
@@ -29,11 +29,11 @@ func ExampleOpenTokens() {
 		log.Fatal(err)
 	}
 
-	tokens, err := publisher.OpenTokens(path, publisher.TokensFileOptions{})
+	tokens, err := httpdest.OpenTokens(path, httpdest.TokensFileOptions{})
 	if err != nil {
 		log.Fatal(err) // the file is not there, or not in order
 	}
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL, Tokens: tokens})
+	h, err := httpdest.New(httpdest.Options{URL: api.URL, Tokens: tokens})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,11 +52,11 @@ func ExampleOpenTokens() {
 // Tokens can come from anywhere, such as a program's own store.
 func ExampleTokensFunc() {
 	store := map[string]string{"alice": "a-token"}
-	tokens := publisher.TokensFunc(func(key string) (string, bool) {
+	tokens := httpdest.TokensFunc(func(key string) (string, bool) {
 		token, ok := store[key]
 		return token, ok
 	})
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: "https://api.example.com", Tokens: tokens})
+	h, err := httpdest.New(httpdest.Options{URL: "https://api.example.com", Tokens: tokens})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package publisher_test
+package httpdest_test
 
 import (
 	"net/http"
@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/test/testkit/fakehttp"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // attempted calls an API that answers so, and returns the result.
-func attempted(t *testing.T, o publisher.HTTPOptions, status int, body string, header ...string) publisher.Attempted {
+func attempted(t *testing.T, o httpdest.Options, status int, body string, header ...string) publisher.Attempted {
 	t.Helper()
-	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+	a := fakehttp.Record(t, func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
 		}
@@ -30,16 +32,16 @@ func attempted(t *testing.T, o publisher.HTTPOptions, status int, body string, h
 }
 
 // rulesFunc is a function that implements Rules.
-type rulesFunc func(publisher.Answered) (publisher.Decision, bool)
+type rulesFunc func(httpdest.Answered) (httpdest.Decision, bool)
 
-func (f rulesFunc) Decide(a publisher.Answered) (publisher.Decision, bool) { return f(a) }
+func (f rulesFunc) Decide(a httpdest.Answered) (httpdest.Decision, bool) { return f(a) }
 
 // An API of one's own decides by a header, which comes before rules and status, if it is
 // trusted.
 func TestHTTPTrustedOutcome(t *testing.T) {
 	t.Parallel()
-	rules := rulesFunc(func(publisher.Answered) (publisher.Decision, bool) {
-		return publisher.Decision{Then: publisher.ThenRetry, By: "rule 1"}, true
+	rules := rulesFunc(func(httpdest.Answered) (httpdest.Decision, bool) {
+		return httpdest.Decision{Then: httpdest.ThenRetry, By: "rule 1"}, true
 	})
 	for _, row := range []struct {
 		header, result, err string
@@ -61,7 +63,7 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 		{"ok, fail", publisher.FailedFinal, "rule 1", 0, ""},
 		{strings.Repeat("ok;", 1000), publisher.FailedFinal, "rule 1", 0, ""},
 	} {
-		o := publisher.HTTPOptions{TrustOutcome: true, Rules: rules}
+		o := httpdest.Options{TrustOutcome: true, Rules: rules}
 		got := attempted(t, o, http.StatusTeapot, "x", "Tidegate-Outcome", row.header)
 		if got.Result != row.result || (got.Error == "") != (row.err == "") || !strings.Contains(got.Error, row.err) || got.Hint != row.wait || got.Scope != row.scope {
 			t.Errorf("%.40s: %s, %q, %s, %q", row.header, got.Result, got.Error, got.Hint, got.Scope)
@@ -70,14 +72,14 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 			t.Errorf("%.40s: stored %+v", row.header, got.Response)
 		}
 	}
-	if got := attempted(t, publisher.HTTPOptions{}, http.StatusTeapot, "", "Tidegate-Outcome", "ok"); got.Result != publisher.FailedFinal {
+	if got := attempted(t, httpdest.Options{}, http.StatusTeapot, "", "Tidegate-Outcome", "ok"); got.Result != publisher.FailedFinal {
 		t.Errorf("not trusted: %s", got.Result)
 	}
-	if got := attempted(t, publisher.HTTPOptions{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=90"); got.WaitsText != "rescheduled by Tidegate-Outcome" {
+	if got := attempted(t, httpdest.Options{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=90"); got.WaitsText != "rescheduled by Tidegate-Outcome" {
 		t.Errorf("waits for %q", got.WaitsText)
 	}
 	for header, want := range map[string]time.Duration{"; extend=120": 2 * time.Minute, `; extend="1h"`: time.Hour, "; extend=-5": 0, "; extend": 0} {
-		if got := attempted(t, publisher.HTTPOptions{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=60"+header); got.Extend != want {
+		if got := attempted(t, httpdest.Options{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=60"+header); got.Extend != want {
 			t.Errorf("%s: expires %s later, want %s", header, got.Extend, want)
 		}
 	}
@@ -86,16 +88,16 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 // Rules see 256 KiB of a body, of which as much is stored as without them.
 func TestHTTPRulesSeeTheBody(t *testing.T) {
 	t.Parallel()
-	for size, want := range map[int]int{0: 0, 100: 100, 100 << 10: 100 << 10, 256 << 10: publisher.MaxRulesBody, 300 << 10: publisher.MaxRulesBody} {
+	for size, want := range map[int]int{0: 0, 100: 100, 100 << 10: 100 << 10, 256 << 10: httpdest.MaxRulesBody, 300 << 10: httpdest.MaxRulesBody} {
 		seen := -1
-		rules := rulesFunc(func(a publisher.Answered) (publisher.Decision, bool) {
+		rules := rulesFunc(func(a httpdest.Answered) (httpdest.Decision, bool) {
 			if a.Job.Key != "alice" || a.Status != 200 || a.Header.Get("X-A") != "b" || a.Received.IsZero() {
 				t.Errorf("rules see %+v", a)
 			}
 			seen = len(a.Body)
-			return publisher.Decision{Then: publisher.ThenOK}, size > publisher.MaxRulesBody
+			return httpdest.Decision{Then: httpdest.ThenOK}, size > httpdest.MaxRulesBody
 		})
-		got := attempted(t, publisher.HTTPOptions{Rules: rules}, 200, strings.Repeat("x", size), "X-A", "b")
+		got := attempted(t, httpdest.Options{Rules: rules}, 200, strings.Repeat("x", size), "X-A", "b")
 		if seen != want || got.Result != publisher.Completed || len(got.Response.Body) != min(size, 4<<10) {
 			t.Errorf("of %d bytes rules see %d, want %d; %s with %d", size, seen, want, got.Result, len(got.Response.Body))
 		}
@@ -106,9 +108,9 @@ func TestHTTPRulesSeeTheBody(t *testing.T) {
 // by a rule.
 func TestHTTPRulesNeedTheBody(t *testing.T) {
 	t.Parallel()
-	none := func(publisher.Answered) (publisher.Decision, bool) { return publisher.Decision{}, false }
-	done := func(publisher.Answered) (publisher.Decision, bool) {
-		return publisher.Decision{Then: publisher.ThenOK}, true
+	none := func(httpdest.Answered) (httpdest.Decision, bool) { return httpdest.Decision{}, false }
+	done := func(httpdest.Answered) (httpdest.Decision, bool) {
+		return httpdest.Decision{Then: httpdest.ThenOK}, true
 	}
 	brokenOff := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -116,11 +118,11 @@ func TestHTTPRulesNeedTheBody(t *testing.T) {
 			answerWith(status, `{"ok":fal`)(w, nil)
 		}
 	}
-	long := answerWith(200, `{"ok":false,"x":"`+strings.Repeat("x", publisher.MaxRulesBody)+`"}`)
+	long := answerWith(200, `{"ok":false,"x":"`+strings.Repeat("x", httpdest.MaxRulesBody)+`"}`)
 	for _, row := range []struct {
 		name   string
 		answer http.HandlerFunc
-		rules  publisher.Rules
+		rules  httpdest.Rules
 		trust  bool
 		result string
 		err    string
@@ -130,7 +132,7 @@ func TestHTTPRulesNeedTheBody(t *testing.T) {
 		{"broke off, and a rule matches", brokenOff(200), rulesFunc(done), false, publisher.Completed, ""},
 		{"too long, and a rule matches", long, rulesFunc(done), false, publisher.Completed, ""},
 		{"broke off, and the header decides", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set(publisher.OutcomeHeader, "ok")
+			w.Header().Set(httpdest.OutcomeHeader, "ok")
 			brokenOff(200)(w, r)
 		}, rulesFunc(none), true, publisher.Completed, ""},
 		{"broke off with a permanent status", brokenOff(400), rulesFunc(none), false, publisher.FailedFinal, "answered 400 Bad Request"},
@@ -139,7 +141,7 @@ func TestHTTPRulesNeedTheBody(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHTTP(t, publisher.HTTPOptions{URL: newAPI(t, row.answer).URL, Rules: row.rules, TrustOutcome: row.trust})
+			h := newHTTP(t, httpdest.Options{URL: fakehttp.Record(t, row.answer).URL, Rules: row.rules, TrustOutcome: row.trust})
 			job := &jobs.Job{ID: "j", Destination: "shop", Payload: []byte("{}"), Retry: &jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{jobs.OnFailure}}}
 			got, err := publisher.Attempt(t.Context(), h, job, time.Now())
 			if err != nil || got.Result != row.result || got.Error != row.err {
@@ -156,25 +158,25 @@ func TestHTTP5xx(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		status int
-		o      publisher.HTTPOptions
+		o      httpdest.Options
 		header []string
 		want   string
 	}{
-		{"without Retry-After", 503, publisher.HTTPOptions{}, nil, publisher.FailedFinal},
-		{"with it", 503, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
-		{"as a date", 503, publisher.HTTPOptions{}, []string{"Retry-After", at.Format(http.TimeFormat)}, publisher.Rescheduled},
-		{"as Unix seconds", 503, publisher.HTTPOptions{}, []string{"Retry-After", strconv.FormatInt(at.Unix(), 10)}, publisher.Rescheduled},
-		{"in milliseconds", 500, publisher.HTTPOptions{}, []string{"Retry-After-Ms", "30000"}, publisher.Rescheduled},
-		{"500", 500, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
-		{"502", 502, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
-		{"504", 504, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
-		{"529, an overloaded API", 529, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
-		{"529 without it", 529, publisher.HTTPOptions{}, nil, publisher.FailedFinal},
-		{"404 with it", 404, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.FailedFinal},
-		{"not valid", 503, publisher.HTTPOptions{}, []string{"Retry-After", "soon"}, publisher.FailedFinal},
-		{"zero", 503, publisher.HTTPOptions{}, []string{"Retry-After", "0"}, publisher.FailedFinal},
-		{"it is permanent", 503, publisher.HTTPOptions{PermanentStatus: []int{503}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
-		{"no hints", 503, publisher.HTTPOptions{Hints: []hint.Dialect{}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"without Retry-After", 503, httpdest.Options{}, nil, publisher.FailedFinal},
+		{"with it", 503, httpdest.Options{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"as a date", 503, httpdest.Options{}, []string{"Retry-After", at.Format(http.TimeFormat)}, publisher.Rescheduled},
+		{"as Unix seconds", 503, httpdest.Options{}, []string{"Retry-After", strconv.FormatInt(at.Unix(), 10)}, publisher.Rescheduled},
+		{"in milliseconds", 500, httpdest.Options{}, []string{"Retry-After-Ms", "30000"}, publisher.Rescheduled},
+		{"500", 500, httpdest.Options{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"502", 502, httpdest.Options{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"504", 504, httpdest.Options{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"529, an overloaded API", 529, httpdest.Options{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"529 without it", 529, httpdest.Options{}, nil, publisher.FailedFinal},
+		{"404 with it", 404, httpdest.Options{}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"not valid", 503, httpdest.Options{}, []string{"Retry-After", "soon"}, publisher.FailedFinal},
+		{"zero", 503, httpdest.Options{}, []string{"Retry-After", "0"}, publisher.FailedFinal},
+		{"it is permanent", 503, httpdest.Options{PermanentStatus: []int{503}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"no hints", 503, httpdest.Options{Hints: []hint.Dialect{}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
 	} {
 		got := attempted(t, row.o, row.status, "", row.header...)
 		if got.Result != row.want || got.RateLimited != (row.want == publisher.Rescheduled) || got.RateLimited && got.Hint < 20*time.Second {

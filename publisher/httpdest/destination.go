@@ -1,4 +1,4 @@
-package publisher
+package httpdest
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,8 +28,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// HTTPOptions describe an HTTP destination.
-type HTTPOptions struct {
+// Options describe an HTTP destination.
+type Options struct {
 	// URL that calls go to; a job's path and query are appended. Required, absolute, http or https. It may hold
 	// {key}, which the job's key replaces: in the host (except at its end), in the path and in the query. KeyPattern
 	// is required then.
@@ -120,13 +121,13 @@ type HTTPOptions struct {
 	Logger *slog.Logger
 }
 
-// DefaultPermanentStatus is the default of HTTPOptions.PermanentStatus.
+// DefaultPermanentStatus is the default of Options.PermanentStatus.
 var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 414, 415, 422, 431}
 
 // userAgent is the User-Agent header.
 const userAgent = "tidegate"
 
-// HTTP is a Handler that sends a job's payload in an HTTP request, in the method and the
+// Destination is a publisher.Handler that sends a job's payload in an HTTP request, in the method and the
 // encoding of the job's Request, with the outputs of its parents in place of
 // {{ parents.upload.itemid }} and the like (see jobs.Job.Resolved).
 //
@@ -140,8 +141,8 @@ const userAgent = "tidegate"
 // job. The hints in its headers about the API's limit are reported to the breaker. A
 // rate-limited response is reported once its header is read; its body is read for at most a
 // second.
-type HTTP struct {
-	o       HTTPOptions
+type Destination struct {
+	o       Options
 	base    *keyurl.URL
 	keys    *regexp.Regexp // of KeyPattern; nil: all
 	client  *http.Client
@@ -152,10 +153,8 @@ type HTTP struct {
 	tokenChanged atomic.Bool             // since changedKeys was called
 }
 
-var _ Handler = (*HTTP)(nil)
-
-// NewHTTP returns the handler. The error joins all invalid options.
-func NewHTTP(o HTTPOptions) (*HTTP, error) {
+// New returns the handler. The error joins all invalid options.
+func New(o Options) (*Destination, error) {
 	var errs problems
 	place, err := keyurl.Parse(o.URL)
 	var base *url.URL // without the place of the key
@@ -212,10 +211,10 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	}
 	o.Connections = cmp.Or(o.Connections, 10)
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
+		return nil, fmt.Errorf("httpdest: new: %w", errors.Join(errs...))
 	}
 	o.Header = o.Header.Clone()
-	h := &HTTP{o: o, base: place, keys: keys}
+	h := &Destination{o: o, base: place, keys: keys}
 	h.secrets = secret.New(slices.Concat(h.secretsOf(o.AuthToken), []string{o.SignSecret}, secret.OfHeader(o.Header), secret.OfURL(base))...)
 	rt := o.Transport
 	if rt == nil {
@@ -224,14 +223,30 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	}
 	if o.Wrap != nil {
 		if rt = o.Wrap(rt); isNil(rt) {
-			return nil, errors.New("publisher: new HTTP destination: Wrap has returned nil")
+			return nil, errors.New("httpdest: new: Wrap has returned nil")
 		}
 	}
 	if err := h.watchToken(); err != nil {
-		return nil, fmt.Errorf("publisher: new HTTP destination: %w", err)
+		return nil, fmt.Errorf("httpdest: new: %w", err)
 	}
 	h.client = &http.Client{Transport: finalAnswers{rt}}
 	return h, nil
+}
+
+// problems are what is wrong with options.
+type problems []error
+
+// check adds a problem.
+func (p *problems) check(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
+// isNil reports whether v is nil, or a nil function or pointer in an interface.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || (r.Kind() == reflect.Func || r.Kind() == reflect.Pointer) && r.IsNil()
 }
 
 // headerProblems validates header. It never quotes a value, which can be a credential.
@@ -293,8 +308,11 @@ func newTransport(connections int) *http.Transport {
 	}
 }
 
+// ResponseBytes is how much of a response's body is stored with the job.
+func (h *Destination) ResponseBytes() int { return h.o.ResponseBodyBytes }
+
 // Close drops idle connections.
-func (h *HTTP) Close() error {
+func (h *Destination) Close() error {
 	if h.own != nil {
 		h.own.CloseIdleConnections()
 	}
@@ -302,7 +320,7 @@ func (h *HTTP) Close() error {
 }
 
 // send makes a job's call with a token, "" for none. refused are the tokens of earlier calls.
-func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ...string) error {
+func (h *Destination) send(ctx context.Context, job *jobs.Job, token string, refused ...string) error {
 	job.Budget, job.Response = nil, nil
 	if err := ctx.Err(); err != nil { // the token took the time
 		return fmt.Errorf("the call's time was over before it: %w: %w", breakerhttp.ErrNotSent, err)
