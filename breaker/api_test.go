@@ -284,7 +284,7 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "learned_cap": "0", "permanent": "0", "streak": "0",
 			"streak_since": "0", "streak_over": "0", "streak_of": "", "streak_jobs": "", "outage": "", "outage_id": "0", "credentials": "", "missing": "0",
 			"streak_limit": "0", "outage_jobs": "", "spaced": "0", "pace_from": "0", "pace_gap": "0", "pace_accepted": "0", "pace_refused": "0", "pace_tested": "0", "learner": "", "windows": "",
-			"confirming": "0", "alone_at": "0", "early_until": "0", "asked_until": "0", "doubted": "0", "beside": "0", "real": "0",
+			"confirming": "0", "alone_at": "0", "early_until": "0", "asked_until": "0", "doubted": "0", "beside": "0", "again": "0", "again_at": "0", "real": "0",
 			"streak_sent": "0", "keys_needed": "0", "all_since": "0", "all_at": "0", "all_over": "0", "all_keys": "0",
 			"step": "1", "pace": "0", "write": hash["write"],
 		}

@@ -83,7 +83,7 @@ type goodJobs struct {
 func (g *goodJobs) begin(n int) { g.b.enqueueMany(n, g.opts...) }
 
 func (g *goodJobs) ended(e publisher.JobEvent) {
-	if slices.Contains(g.bad, e.Job.ID) || e.Result == publisher.Rescheduled {
+	if slices.Contains(g.bad, e.Job.ID) || e.Result == publisher.Rescheduled || e.Result == publisher.Requeued {
 		return
 	}
 	if e.Result != publisher.Completed {

@@ -236,8 +236,11 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 	}
 	r.Opened = g.waited
 	p, _ := r.Permit.(breaker.Permit)
-	switch g.b.View().Cause {
-	case breaker.CauseThreshold, breaker.CauseHint, breaker.CauseProbe, breaker.CauseRamp: // of others the next job makes the probe
+	switch v := g.b.View(); v.Cause {
+	case breaker.CauseManual, breaker.CauseBudget, breaker.CauseCredentials: // the next job makes the probe
+	case breaker.CauseLearned:
+		r.Tests = v.Probes > 0 // the limit is over when expected, unless a probe was refused
+	default:
 		r.Tests = p.Tests()
 	}
 	if !p.Probe() {

@@ -29,6 +29,10 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	b := d.breaker.Key(delivery.Key).Cost(job.Cost).Draws(d.draws(job)...).Leave(d.gate.leave(d.gate.class(delivery.Queue)))
 	for until := time.Now().Add(redisPatience); ; wait(d.calls, idleMin, nil) {
 		own, err := b.Allow(d.calls)
+		if own.Tests() && delivery.Key == "" { // the gate fetches the job that is to make this call
+			d.release(own)
+			return breaker.Permit{}, &breaker.OpenError{Name: d.name, Destination: d.name, State: breaker.Closed}
+		}
 		if !errors.Is(err, breaker.ErrUnavailable) || d.calls.Err() != nil || !time.Now().Before(until) {
 			return own, err //nolint:wrapcheck // it is an outcome
 		}

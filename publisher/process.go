@@ -136,7 +136,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	report := func(job *jobs.Job, r callResult) {
 		once.Do(func() {
 			whose = d.lay(r, job, delivery, permit, started)
-			r.whose = whose.whose
+			r.whose, r.refusals = whose.whose, whose.refusals
 			if r.kind == rateLimited && r.whose == limitOfAll || r.kind == unauthorized || r.countsForOutage(job.Response) {
 				// Before the report, so that observers have the response when the breaker opens.
 				notify(d.observers, "OnAnswer", func(x *Observer) func(Answer) { return x.OnAnswer }, answerOf(d.name, job, r))

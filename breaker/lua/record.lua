@@ -17,7 +17,7 @@ local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_since',
   'streak_over', 'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'updated_at',
-  'confirming', 'alone_at', 'early_until', 'doubted', 'beside', 'real', 'streak_sent', 'keys_needed', 'all_since', 'all_at', 'all_over', 'all_keys' }
+  'confirming', 'alone_at', 'early_until', 'doubted', 'beside', 'again', 'again_at', 'real', 'streak_sent', 'keys_needed', 'all_since', 'all_at', 'all_over', 'all_keys' }
 -- Of a learned limit: instances need the first ones. Only stored once there is one.
 local LEARNED, LEARNED_SHARED = { 'learned_since', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
   'round_calm', 'refused_at', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_careful', 'learned_enough', 'learned_calm', 'probe_due',

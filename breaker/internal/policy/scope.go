@@ -15,11 +15,13 @@ import (
 // A limit whose calls come back within a second, as of a fast bucket or of calls at once, accepts each test. It refuses
 // the calls beside the test: at least as many as it accepts, and also of jobs that were never refused before.
 const (
-	inDoubt    = 2*rampLimit + 2 // Confirming, plus the Ramp before, while a test is asked for
-	alertFor   = 3600000         // ms: for so long after a refusal that was a job's own, refusals of other jobs are doubted
-	mostDoubts = 2               // refused tests, in CLOSED or of an opening, that show a limit of everyone's
-	mostBeside = 4               // such calls, of tests in a row, that show one
-	oftenReal  = 8               // after a limit of everyone's, every eighth opening with a hint is tested early
+	inDoubt      = 2*rampLimit + 2 // Confirming, plus the Ramp before, while a test is asked for
+	alertFor     = 3600000         // ms: for so long after a refusal that was a job's own, refusals of other jobs are doubted
+	mostDoubts   = 2               // refused tests, in CLOSED or of an opening, that show a limit of everyone's
+	mostAgain    = 8               // refusals in a row, all of jobs that were refused before, that show no limit
+	mostBeside   = 4               // such calls, of tests in a row, that show one
+	shortestTest = 100             // ms after an opening with a hint; a shorter half of a hint is not tested
+	oftenReal    = 8               // after a limit of everyone's, every eighth opening with a hint is tested early
 )
 
 // doubts says that the next call alone shows whose a limit is.
@@ -44,7 +46,7 @@ func (b *breaker) doubt(e *Event) bool {
 		}
 		b.ProbeToken = ""
 	case b.doubts():
-		b.Beside += one(!e.Doubt)
+		b.Beside += one(!e.Doubt && e.Hint <= firstSpan)
 	case e.Job == "" || !b.alert() || b.Confirming > 0 || b.usedUp():
 		return false
 	case e.Hint == 0 && !b.mayOpen(e): // it would not open either
@@ -59,6 +61,34 @@ func (b *breaker) doubt(e *Event) bool {
 	}
 	b.LastFailure, b.dirty = b.ms(), true
 	return true
+}
+
+// doubtOutage reports whether another job's call is to test the API before failures in a row open the breaker.
+func (b *breaker) doubtOutage(e *Event) bool {
+	switch {
+	case b.doubts():
+		return b.ProbeToken != e.Permit
+	case e.Job == "" || !b.alert() || b.Confirming > 0 || b.usedUp():
+		return false
+	}
+	b.askAgain(inDoubt + b.Ramp)
+	b.Doubted, b.Beside = 0, 0
+	return true
+}
+
+// again counts a refusal of a job that was refused before while the API accepted other calls. A limit refuses other jobs,
+// too. If mostAgain refusals in a row are for jobs refused before, the learned limit is forgotten.
+func (b *breaker) again(e *Event) {
+	switch {
+	case e.Kind == Limited && !e.Doubt:
+		b.Again = 0
+	case !b.learns() || !e.Doubt || b.RoundTotal == b.AgainAt:
+	case b.Again+1 < mostAgain:
+		b.Again, b.AgainAt, b.dirty = b.Again+1, b.RoundTotal, true
+	default:
+		b.clearLearned()
+		b.Again, b.AloneAt, b.Failures, b.dirty = 0, b.ms(), 0, true
+	}
 }
 
 // mayOpen reports whether this refusal without a hint, alone or with the next one, would open the breaker.
@@ -106,18 +136,18 @@ func (b *breaker) ofTheJob() {
 }
 
 // testEarly notes that the next test of an opening because of a job's refusal shows whose the refusal was. An opening with
-// a hint is tested once after a second, and seldom if the limit was everyone's before.
+// a hint is tested once after a second, or half of a shorter hint, and seldom if the limit was everyone's before.
 func (b *breaker) testEarly(e *Event) {
 	b.EarlyUntil = 0
-	if !b.o.EarlyTests || e.Job == "" || b.State.State != Open || !ofALimit(b.Cause) || b.usedUp() {
+	if !b.o.EarlyTests || e.Job == "" || b.State.State != Open || !ofALimit(b.Cause) && b.Cause != "outage" || b.usedUp() {
 		return
 	}
 	if b.Cause != "hint" {
 		b.EarlyUntil = int64(math.Ceil(b.now + b.cooldown()))
 		return
 	}
-	test := int64(backoff(b.Probes))
-	if b.OpenUntil <= b.ms()+test || !b.alert() && (b.Probes > 0 || b.Real%oftenReal > 0) {
+	test := min(int64(backoff(b.Probes)), (b.OpenUntil-b.ms())/2)
+	if test < shortestTest || !b.alert() && (b.Probes > 0 || b.Real%oftenReal > 0) {
 		return
 	}
 	b.EarlyUntil = b.OpenUntil

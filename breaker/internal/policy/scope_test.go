@@ -9,14 +9,17 @@ func TestCallsBesideATest(t *testing.T) {
 	for name, row := range map[string]struct {
 		accepted, refused, again int // beside each test
 		limit                    bool
+		hint                     int64
 	}{
-		"a fast limit":    {1, 4, 0, true},
-		"calls at once":   {3, 3, 0, true},
-		"hopeless jobs":   {1, 0, 5, false},
-		"some at random":  {6, 1, 0, false},
-		"one in a third":  {6, 3, 0, false},
-		"nothing beside":  {0, 0, 0, false},
-		"all is accepted": {5, 0, 0, false},
+		"a fast limit":    {1, 4, 0, true, 0},
+		"calls at once":   {3, 3, 0, true, 0},
+		"hopeless jobs":   {1, 0, 5, false, 0},
+		"hopeless, hints": {1, 4, 0, false, 5 * second},
+		"a short hint":    {1, 4, 0, true, second},
+		"some at random":  {6, 1, 0, false, 0},
+		"one in a third":  {6, 3, 0, false, 0},
+		"nothing beside":  {0, 0, 0, false, 0},
+		"all is accepted": {5, 0, 0, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -28,9 +31,13 @@ func TestCallsBesideATest(t *testing.T) {
 			report := func(kind Kind, permit string, again bool) {
 				now += 1000
 				p.InFlight = 5
+				hint := int64(0)
+				if kind == Limited {
+					hint = row.hint
+				}
 				p, _ = p.Next(Event{
 					Kind: kind, Permit: permit, Job: permit, Doubt: again, Metered: true, Sent: now - 50_000, Threshold: 3,
-					Generation: p.Destination.Generation,
+					Generation: p.Destination.Generation, Hint: hint,
 				}, now, o)
 			}
 			for range 3 {
@@ -55,4 +62,82 @@ func TestCallsBesideATest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A limit is forgotten if the API refuses only jobs that it refused before, and accepts others between them.
+func TestRefusedAgain(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		fresh, accepts, forgotten bool
+	}{
+		"only jobs refused before": {false, true, true},
+		"another one, too":         {true, true, false},
+		"none is accepted":         {false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options
+			o.Learn, o.EarlyTests = true, true
+			p := Pair{Destination: closedState(), Capacity: 16}
+			p.Destination.LearnedSince = epoch / 1000
+			now := int64(epoch)
+			for i := range mostAgain {
+				now += 1_000_000
+				if row.accepts {
+					p.Destination.RoundTotal++ // the meter counts it
+				}
+				e := Event{Kind: Neutral, Doubt: true, Permit: "again", Job: "again", Sent: now - 50_000, Threshold: 3, Generation: p.Destination.Generation}
+				if row.fresh && i == mostAgain/2 {
+					e.Kind, e.Doubt = Limited, false
+				}
+				p, _ = p.Next(e, now, o)
+			}
+			if d := p.Destination; (d.LearnedSince == 0) != row.forgotten || (d.AloneAt > 0) != row.forgotten {
+				t.Errorf("learned since %d, a job was refused alone at %d, want forgotten: %v", d.LearnedSince, d.AloneAt, row.forgotten)
+			}
+		})
+	}
+}
+
+// If the API accepts the first probe of an outage, the failures were their jobs' own: the next ones are tested before they
+// open.
+func TestFailuresAreTheirJobs(t *testing.T) {
+	t.Parallel()
+	o := options
+	o.EarlyTests = true
+	p := Pair{Destination: closedState(), Capacity: 16}
+	now := int64(epoch)
+	report := func(kind Kind, permit, outage string) {
+		now += 1000
+		p, _ = p.Next(Event{Kind: kind, Permit: permit, Job: permit, Outage: outage, Enough: 2, Metered: true, Sent: now - 500, Threshold: 3, Generation: p.Destination.Generation}, now, o)
+	}
+	want := func(state string, doubts bool) {
+		t.Helper()
+		if d := p.Destination; d.State != state || (d.Confirming > 0) != doubts {
+			t.Fatalf("%s, confirming %d, want %s, and a test: %v", d.State, d.Confirming, state, doubts)
+		}
+	}
+	report(Failed, "a", "down")
+	report(Failed, "b", "down")
+	want(Open, false)
+	now += 1_000_000
+	p, _ = p.Next(Event{Kind: Due}, now, o)
+	want(HalfOpen, false)
+	p.Destination.ProbeToken, p.Destination.ProbeStarted = "probe", now/1000 // the meter grants it
+	report(Succeeded, "probe", "")
+	want(Closed, false)
+	report(Failed, "c", "down")
+	report(Failed, "d", "down")
+	want(Closed, true)
+	p.Destination.ProbeToken = "test"
+	report(Failed, "e", "down") // was in flight
+	want(Closed, true)
+	report(Succeeded, "test", "")
+	want(Closed, false)
+	report(Failed, "f", "down")
+	report(Failed, "g", "down")
+	want(Closed, true)
+	p.Destination.ProbeToken = "test"
+	report(Failed, "test", "down")
+	want(Open, false)
 }

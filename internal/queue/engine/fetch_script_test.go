@@ -244,3 +244,41 @@ func TestFetchScriptFields(t *testing.T) {
 		}
 	})
 }
+
+// The call that decides for other jobs is made for the youngest job that was never rescheduled, else for one that was not
+// refused. Jobs that come back are at the end of the list. Jobs of keys stay in order.
+func TestUntried(t *testing.T) {
+	t.Parallel()
+	const refused = "2 1 1 0 1"
+	for name, row := range map[string]struct {
+		jobs []string // in order, each with what its record has
+		want string
+	}{
+		"the youngest":                   {[]string{"a", "b", "c"}, "c"},
+		"not one that came back":         {[]string{"a", "b", "c reschedules", "d refusals"}, "b"},
+		"deferred rather than refused":   {[]string{"a refusals", "b reschedules", "c refusals", "d refusals"}, "b"},
+		"the youngest of those deferred": {[]string{"a reschedules", "b reschedules", "c refusals"}, "b"},
+		"all were refused":               {[]string{"a refusals", "b refusals"}, "a"},
+		"before jobs of a key":           {[]string{"a", "b", "c key", "d key"}, "b"},
+		"only jobs of a key":             {[]string{"a key", "b key"}, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := realQueue(t)
+			for _, job := range row.jobs {
+				id, field, has := strings.Cut(job, " ")
+				if s.pending(id); has {
+					value := map[string]string{"refusals": refused, "reschedules": "1", "key": "k"}[field]
+					s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), field, value).Err())
+				}
+			}
+			reply := s.fetch(store.FetchArgs{Queue: s.queue, Lease: testLease, Max: 1, Worker: "host:1", Untried: true})
+			if len(reply.Jobs) != 1 || reply.Jobs[0].ID != row.want {
+				t.Errorf("fetched %v, want %s", reply.Jobs, row.want)
+			}
+			if left, err := s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Result(); err != nil || left != int64(len(row.jobs)-1) {
+				t.Errorf("%d jobs are left, %v", left, err)
+			}
+		})
+	}
+}

@@ -65,8 +65,8 @@ type Grant struct {
 	More   []any
 	// Cost that the permit is for; 0 is 1.
 	Cost int
-	// Tests is true if the outcome of the call decides for other jobs: then the youngest job makes it, and none whose last
-	// call was refused.
+	// Tests is true if the outcome of the call decides for other jobs: then the youngest job makes it that was not
+	// rescheduled, and none whose last call was refused, if another one waits.
 	Tests bool
 	// Opened is true if the gate was closed before: deferred jobs may be due.
 	Opened bool

@@ -33,8 +33,9 @@ type FetchArgs struct {
 	Rekeys bool
 	// Scarce: keys take turns, because calls are scarce.
 	Scarce bool
-	// Youngest: of pending jobs without a key the youngest ones are fetched.
-	Youngest bool
+	// Untried: the call decides for other jobs. Of the pending jobs without a key the youngest one is fetched that was
+	// never rescheduled, else the youngest one whose last call was not refused.
+	Untried bool
 	// Weights of keys in turns; see WeightsOf.
 	Weights string
 }
@@ -114,7 +115,7 @@ func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) 
 		scarce = "1"
 	}
 	return eval(fetchScript, ctx, c, []string{PendingKey(q), PausedKey(q), ActiveKey(q), LeaseKey(q)},
-		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights, flag(a.Youngest))
+		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights, flag(a.Untried))
 }
 
 // evaluation is (*Script).Run or (*Script).EvalSha.

@@ -10,7 +10,7 @@
 -- ARGV[8] whether calls are scarce, so that keys take turns: '' no, '1' yes, 'by' yes, and the worker
 --   itself sorts pending jobs, by KEY_BY
 -- ARGV[9] weights of keys that are not 1, as '\n<key>=<weight>...\n'
--- ARGV[10] 1: the youngest of the pending jobs, if it has no key
+-- ARGV[10] 1: the call decides for other jobs, so one that has not been called is preferred; see untried
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
 --   expired, 1 if the queue is paused, 2 if none is pending any more, 3 if more are to be sorted or
@@ -101,6 +101,22 @@ elseif has_held and redis.call('EXISTS', ours .. 'turns') == 1 then
   pop_held, charge, source = turns.pop, turns.charge, 'held'
 end
 
+-- untried takes the youngest of the last 100 pending jobs that was never rescheduled, else the youngest whose last call
+-- was not refused. Jobs that come back are at the end of the list, too. It leaves jobs of keys in order.
+local function untried()
+  local found
+  for _, id in ipairs(redis.call('LRANGE', pending_key, 0, 99)) do
+    local f = redis.call('HMGET', task(id), 'key', 'refusals', 'reschedules')
+    if not f[1] and not f[2] then
+      found = f[3] and (found or id) or id
+      if not f[3] then
+        break
+      end
+    end
+  end
+  return found and redis.call('LREM', pending_key, 1, found) == 1 and { found }
+end
+
 -- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
 local rounds, gone, tombstones, archived, drained = 0, 0, 0, 0, false
 local types -- of archived tasks: how many, by type
@@ -115,12 +131,7 @@ repeat
   end
   if not pop_held then
     local asked = want - #active
-    ids = ARGV[10] == '1' and redis.call('LPOP', pending_key, 1)
-    if ids and redis.call('HEXISTS', task(ids[1]), 'key') == 1 then -- jobs of a key stay in order
-      redis.call('LPUSH', pending_key, ids[1])
-      ids = nil
-    end
-    ids = ids or redis.call('RPOP', pending_key, asked)
+    ids = ARGV[10] == '1' and untried() or redis.call('RPOP', pending_key, asked)
     drained = not ids or #ids < asked
   end
   for i, id in ipairs(ids or {}) do
