@@ -155,7 +155,11 @@ func fromRecord(fields map[string]string) (*Job, error) {
 	j.Status = status
 	j.apply(fields)
 	if fields[store.FieldState] == store.StateHeld {
-		j.because(store.ReasonOf(store.ReasonHeld, j.Destination+"/"+fields[store.FieldKey]))
+		code, key := store.ReasonHeld, fields[store.FieldKey]
+		if key == "" { // no breaker holds it
+			code = store.ReasonTurn
+		}
+		j.because(store.ReasonOf(code, j.Destination+"/"+key))
 	}
 	return j, nil
 }

@@ -41,6 +41,18 @@ func (b *bench) hold(n int, until time.Time) {
 	}
 }
 
+// A job without a key is held while keys take turns, also in the moment in which its turn is not set: no breaker holds it.
+func TestHeldWithoutAKeyWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	b := benchOn(t, redistest.Shared(t).Client(t))
+	j := b.enqueue()
+	b.must(b.rdb.RPop(t.Context(), store.PendingKey(b.queue())).Err())
+	b.set(j.ID, store.FieldState, store.StateHeld)
+	if got := b.get(j.ID); got.ReasonCode != string(store.ReasonOf(store.ReasonTurn, b.dest+"/")) {
+		t.Errorf("it waits because of %q", got.ReasonCode)
+	}
+}
+
 // A job that waits for its key is pending: looked up, listed, counted and cancelled
 // as such.
 func TestHeldJobIsPending(t *testing.T) {
