@@ -1,6 +1,6 @@
 // Package learner learns the limit of an API that says nothing of it but 429 (docs/adr/0059).
 //
-// Three hypotheses explain refusals. A [Pace] is one call each so many seconds. [Whole] is a quota that the API gives back
+// Three hypotheses explain refusals. A [Pace] is one call each N seconds. [Whole] is a quota that the API gives back
 // all at once (docs/adr/0078). [Slots] are calls in flight.
 // The breaker's meter in Redis starts and counts calls by the numbers of a [Meter]; what happens once per call is one
 // of its numbers. Next decides at the few moments that teach something, its events. It is pure: no clock, no I/O.
@@ -80,7 +80,7 @@ type Gate struct {
 	Quota      int     // calls of a round that are made as they come; 0: by Gap
 	Asks       bool    // beyond Quota calls go on until one is refused
 	Most       int     // calls in flight; 0: any number
-	Careful    int     // if above 0, a call in flight for each so many accepted ones
+	Careful    int     // if above 0, one more call in flight for this number of accepted ones
 	Enough     int     // of Meter.Paced: then Sustained
 	CalmEnough int     // of Meter.Calm: then Grown
 }
@@ -270,7 +270,7 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 		s.Pace.Lost = max(0, e.Sent-start-calls*gap)
 	}
 	long := known && probes > 1 && m.LastNo-start-calls*gap > s.Pace.Length
-	if long { // a second, longer limit: its rate is that of all rounds
+	if long { // a second, longer limit: its rate is the rate of all rounds
 		s.Pace.Length = max(s.Pace.Length, e.Sent-start)
 		start, calls = s.Since, m.Total-1
 		s.Since, m.Total = e.Sent, 1
@@ -298,7 +298,7 @@ func (s *State) recovered(m *Meter, e Event, cooldown float64) {
 		}
 	}
 	if probes >= patientFrom {
-		s.Pace.Seen = max(2, s.Pace.Seen) // so many refusals are as good as a second round
+		s.Pace.Seen = max(2, s.Pace.Seen) // refusals of this number are as good as a second round
 	}
 	m.begin(e.Sent, 1)
 }

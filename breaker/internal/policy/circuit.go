@@ -54,7 +54,7 @@ func (b *breaker) fallBack() {
 
 const untilReset = -1 // length of an opening
 
-// open opens for so many ms.
+// open opens for a length in ms.
 func (b *breaker) open(cause string, length float64) {
 	closed := b.State.State == Closed
 	if closed { // an incident begins
@@ -123,7 +123,7 @@ func (b *breaker) openByCredentials(e *Event) {
 	if began && e.Uncalled {
 		b.Wasted = 0
 	}
-	// It stays for the incident: the alerts of its end follow those of its beginning.
+	// It stays for the incident: the alerts of its end follow the alerts of its beginning.
 	b.Reason, b.Permanent = e.Reason, max(b.Permanent, one(e.Permanent))
 	b.Credentials, b.Missing = e.Credentials, one(e.Retry > 0)
 }

@@ -107,11 +107,7 @@ func (b *breaker) countOutage(e *Event) bool {
 		b.OutageID = b.next() // for workers the job's call is of an outage
 		return false
 	}
-	if b.doubtOutage(e) {
-		return false
-	}
 	b.openByResponse("outage", 0, e.Outage == "down")
-	b.testEarly(e)
 	b.Outage, b.OutageID = e.Outage, b.next()
 	jobs := ""
 	if slow {

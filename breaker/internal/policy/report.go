@@ -102,7 +102,7 @@ func (r *report) applyTo(b *breaker, metered bool) {
 // end counts a call of a CLOSED breaker that has ended.
 func (r *report) end(b *breaker, metered bool, others int64) {
 	current, counts := r.Generation >= b.Generation, true
-	if r.Kind == Succeeded && r.Outage == "" && b.doubts() && !r.Known {
+	if r.Kind == Succeeded && b.doubts() && !r.Known {
 		if counts = false; b.ProbeToken == r.Permit {
 			b.ofTheJob()
 		} else {
@@ -277,13 +277,12 @@ func (r *report) limitedProbe(b *breaker) {
 func (r *report) acceptedProbe(b *breaker) {
 	sent, asked, probes, opened := float64(b.ProbeStarted), float64(b.ProbeDue), b.Probes, float64(b.OpenedAt)
 	limit, hinted := ofALimit(b.Cause), b.Cause == "hint"
-	own := b.tested(true) || r.dropped
+	own := limit && b.tested(true) || r.dropped
 	b.close("success")
 	if limit && probes > 0 && b.ofAll() {
 		b.judge(true)
 	}
 	if own {
-		b.Outage = ""
 		b.ofTheJob()
 		if float64(b.LearnedSince) >= opened {
 			b.clearLearned()

@@ -63,19 +63,6 @@ func (b *breaker) doubt(e *Event) bool {
 	return true
 }
 
-// doubtOutage reports whether another job's call is to test the API before failures in a row open the breaker.
-func (b *breaker) doubtOutage(e *Event) bool {
-	switch {
-	case b.doubts():
-		return b.ProbeToken != e.Permit
-	case e.Job == "" || !b.alert() || b.Confirming > 0 || b.usedUp():
-		return false
-	}
-	b.askAgain(inDoubt + b.Ramp)
-	b.Doubted, b.Beside = 0, 0
-	return true
-}
-
 // again counts a refusal of a job that was refused before while the API accepted other calls. A limit refuses other jobs,
 // too. If mostAgain refusals in a row are for jobs refused before, the learned limit is forgotten.
 func (b *breaker) again(e *Event) {
@@ -139,7 +126,7 @@ func (b *breaker) ofTheJob() {
 // a hint is tested once after a second, or half of a shorter hint, and seldom if the limit was everyone's before.
 func (b *breaker) testEarly(e *Event) {
 	b.EarlyUntil = 0
-	if !b.o.EarlyTests || e.Job == "" || b.State.State != Open || !ofALimit(b.Cause) && b.Cause != "outage" || b.usedUp() {
+	if !b.o.EarlyTests || e.Job == "" || b.State.State != Open || !ofALimit(b.Cause) || b.usedUp() {
 		return
 	}
 	if b.Cause != "hint" {

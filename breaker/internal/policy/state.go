@@ -148,7 +148,7 @@ type Scope struct {
 	Doubted    int64 `json:"doubted"`     // tests in a row that were refused while one call at a time may start
 	Beside     int64 `json:"beside"`      // calls beside the test that were refused, of jobs that were not before; RampOK were accepted
 	Again      int64 `json:"again"`       // refusals in a row of jobs that were refused before, while a limit is learned,
-	AgainAt    int64 `json:"again_at"`    // the last one when so many calls were accepted
+	AgainAt    int64 `json:"again_at"`    // how many calls were accepted as the last one came
 	Real       int64 `json:"real"`        // early tests in a row that were refused, or calls beside tests: the limit was everyone's
 	StreakSent int64 `json:"streak_sent"` // when the last call of a streak of keys began, µs
 	KeysNeeded int64 `json:"keys_needed"` // the number of keys refused in a row that are taken for it; 0: as at first
