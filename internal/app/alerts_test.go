@@ -61,6 +61,10 @@ func TestAlertsOfOneIncident(t *testing.T) {
 	for range 3 {
 		stops = append(stops, run(t, cfg))
 	}
+	redistest.Eventually(t, "a worker has registered", func() bool { // else no worker serves the jobs
+		fleet, err := client.Workers(t.Context())
+		return err == nil && fleet.Serve("shop")
+	})
 	for range 5 {
 		if _, err := client.Enqueue(t.Context(), jobs.New("shop", 7)); err != nil {
 			t.Fatal(err)

@@ -266,7 +266,7 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 		waste        int // at most
 	}{
 		{"GitHub, primary limit", "github", 25, primary, counts{Completed: 25}, 25 + concurrency, concurrency},
-		{"GitHub, secondary limit with retry-after", "github", 20, secondary, counts{Completed: 20}, 20 + concurrency, concurrency},
+		{"GitHub, secondary limit with retry-after", "github", 20, secondary, counts{Completed: 20}, 21 + concurrency, 1 + concurrency}, // and the test of a short hint
 		{"GitHub, secondary limit in the body alone", "github", 20, unsaid, counts{Completed: 10, Waiting: 10}, 10 + concurrency, concurrency},
 		{"GitHub, missing permission", "github", 5, always("github", "missing permission"), counts{Failed: 5}, 5, 0},
 		{"GitHub, invalid input", "github", 5, always("github", "invalid input"), counts{Failed: 5}, 5, 0},
