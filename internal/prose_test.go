@@ -16,8 +16,11 @@ var (
 	stopsInCode = regexp.MustCompile(stops.String() + `|\bthat of\b`)
 )
 
-// comment matches the text of a comment in Go.
-var comment = regexp.MustCompile(`(?:^|\s)//(.*)$`)
+// comments match the text of a comment, by the extension of its file.
+var comments = map[string]*regexp.Regexp{
+	".go":  regexp.MustCompile(`(?:^|\s)//(.*)$`),
+	".lua": regexp.MustCompile(`(?:^|\s)--(.*)$`),
+}
 
 // Pages and comments name the thing in place of a pronoun.
 func TestLayoutProse(t *testing.T) {
@@ -30,7 +33,7 @@ func TestLayoutProse(t *testing.T) {
 		n := 0
 		for line := range strings.Lines(string(data)) {
 			n++
-			if found := stops.FindString(text(line)); found != "" {
+			if found := stops.FindString(text(strings.TrimSuffix(line, "\n"))); found != "" {
 				t.Errorf("%s:%d: %q: name the thing", path, n, found)
 			}
 		}
@@ -46,10 +49,7 @@ func TestLayoutProse(t *testing.T) {
 	}
 	for _, pkg := range []string{"../jobs", "../alerts", "../publisher", "../internal", "../cmd", "../breaker"} {
 		err := filepath.WalkDir(pkg, func(path string, _ fs.DirEntry, err error) error {
-			if path == filepath.FromSlash("../breaker/internal") {
-				return filepath.SkipDir
-			}
-			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			if comment := comments[filepath.Ext(path)]; err == nil && comment != nil && !strings.HasSuffix(path, "_test.go") {
 				check(path, stopsInCode, func(line string) string {
 					if m := comment.FindStringSubmatch(line); m != nil {
 						return m[1]

@@ -6,7 +6,7 @@
 -- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token; asking again with it answers the same, and takes the cost once more
---   lease     its length, ms, and probe_lease that of a probe or of a call in slow start, if that is shorter
+--   lease     its length, ms, and probe_lease the length for a probe or a call in slow start, if that is shorter
 --   counted   the call counts as in flight in any case
 --   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the
 --             destination and of the key
@@ -21,7 +21,7 @@
 --   key_only  for a permit under the key only: the token has the destination's
 --   more      tokens of further permits, as many as can be granted, while nothing but caps and declared
 --             limits of the destination counts calls
---   lead, within  by declared limits a call begins so many µs from now at the earliest and at the
+--   lead, within  by declared limits in how many µs from now a call begins at the earliest and at the
 --             latest; 0 is at once
 --   renews    the number of slots of the destination that this instance holds; the call has one of them, and asks for a
 --             new lease, for the calls after it
@@ -38,7 +38,7 @@
 --              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
 --              the window, and "reserved" if what it has is; of a named limit "-" without a window, and "limit=NAME"
 --   "decide"   time has done something, such as end a cooldown: the rules are asked first. See metering.lua
---   "bounds"   the fixed windows are of another time: ask again with those of now
+--   "bounds"   the fixed windows are of another time: ask again with the present ones
 
 local token, lease, cost = given('permit'), number(named.lease), math.max(1, number(named.cost))
 local probe_lease = number(named.probe_lease or lease)

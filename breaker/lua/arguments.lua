@@ -9,12 +9,12 @@
 --   2  hash: breakers that instances must know of (all but plainly CLOSED ones),
 --      name -> record as JSON, and beside them (no name begins with a colon)
 --        :version     the highest revision that a breaker of the destination ever had
---        :transition  that of the last transition
+--        :transition  the revision of the last transition
 --        :capacity    how many calls the instances make at once
 --        :caps        calls in flight of the fleet, and of each key, as the instances have them
 --                     configured: "5 2", 0 is no limit
 --        :rates       declared limit of the destination, as they have it configured, and
---        :key-rates   that of each key; '' is none. See rate.lua
+--        :key-rates   the limit of each key; '' is none. See rate.lua
 --        :reserve     what calls leave for more urgent ones, for people
 --        :limits      named limits of the destination, likewise: "name;unit;cap;windows", with tabs between them
 --        :floor       the highest revision that KEYS[5] has forgotten
@@ -33,7 +33,7 @@
 --  11  sorted set: its metered calls in flight, by the end of their lease, see metering.lua
 --  12  hash: its calls in flight that are not metered, instance -> "sequence count"
 --  13  stamp: changes with :version, :capacity and :origin. Instances read it once a second,
---      those of many destinations by one command
+--      the stamps of many destinations by one command
 --  14  sorted set: instances that wait for a slot of a full cap, with the per cent they leave, by when they last asked
 --  15… of a key: hash, transitions, incidents, metered calls, other calls, waiting instances,
 --      declared limits

@@ -9,7 +9,7 @@
 --               decided by the rules, but what the call has taken is corrected here
 --   doubt, outage  as in policy.Event
 --   scope       whose limit the API announces: "user" or "global"; "key": for the destination the outcome is neutral
---   learn       limits are learned of which the API says nothing; sent: when the call began, µs
+--   learn       limits are learned that the API does not announce; sent: when the call began, µs
 --   left, limit calls left, if the API says that, and of a whole window
 --   cap, key_cap  configured calls in flight in the fleet, and of the key
 --   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the

@@ -1,9 +1,9 @@
--- learn: limits of which the API says nothing but 429. The rules are in Go (breaker/internal/learner): this file starts
+-- learn: limits that the API shows by 429 alone. The rules are in Go (breaker/internal/learner): this file starts
 -- and counts calls by the numbers of a Meter and a Gate, and notifies the instance that reports a call when a number is
--- reached. The names are those of the Go types; instants and lengths are µs, but learned_since and probe_due ms.
+-- reached. The names are as in the Go types; instants and lengths are µs, but learned_since and probe_due ms.
 --
 --   learned_since    when the first refusals opened; 0: nothing is learned, nothing is counted
---   learner          State, as JSON, of which this file knows nothing
+--   learner          State, as JSON, which this file does not read
 --   learned_gap, learned_length, learned_quota, learned_asks, learned_cap, learned_careful, learned_enough, learned_calm  Gate
 --   round_started, round_anchor, round_used, round_hold, round_total, round_paced, round_calm, refused_at  Meter
 --   confirming       Meter.Confirm; the call that is to confirm a limit has probe_token

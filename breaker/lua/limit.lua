@@ -9,7 +9,7 @@
 --   lease     its length, ms
 --   mark      what was taken is corrected, or given back, once by this id
 --   keep      and if something is left, the slot stays taken
--- Result as that of acquire.lua, or "released"
+-- Result as in acquire.lua, or "released"
 
 read_clock()
 REPORTS = KEYS[1]

@@ -28,8 +28,8 @@ function named_limits.read()
   return all
 end
 
--- turn reports whether a free slot is the instance's: those that have waited longer come first, as the one whose call
--- has just ended would always be the first to ask, but those that leave more to others do not.
+-- turn reports whether a free slot is the instance's: instances that have waited longer come first, as the one whose call
+-- has just ended would always be the first to ask, but instances that leave more to others do not.
 function named_limits.turn(l, free)
   local own, before = nil, 0
   local flat = redis.call('HGETALL', l.waiting_key)
@@ -79,7 +79,7 @@ function named_limits.free(all, token)
   return freed
 end
 
--- take takes the slots of a call, frees those of limits on which it does not draw any more, and notes which
+-- take takes the slots of a call, frees the slots of limits on which it does not draw any more, and notes which
 -- values the keys of limits have.
 function named_limits.take(all, token, lease)
   for _, l in ipairs(all) do

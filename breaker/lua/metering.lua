@@ -10,7 +10,7 @@ local function lease_ends(length)
   return int(math.ceil(now + length) - 1) .. string.format('.%06d', math.ceil(math.log(length) / math.log(2) * 64) * 1000000 / 4096)
 end
 
--- over says that a lease of so many ms, which ended at an instant, is over: its process has died. If the clock was set
+-- over says that a lease of a length in ms, which ended at an instant, is over: its process has died. If the clock was set
 -- forward since it began, its time is counted from then on. named.steady is since when, ms, the clock has agreed with the
 -- caller's own, and named.by its latest plausible time now. A caller that does not send them concludes
 -- no death.
@@ -166,7 +166,7 @@ local function join(b)
 end
 
 -- unmetered is how many calls may be in flight that are not metered: what the instances have
--- reported, and for JOIN_WITHIN the capacity of those that have not.
+-- reported, and for JOIN_WITHIN the capacity of instances that have not.
 local function unmetered(b)
   local joined, sum = {}, 0
   local early = now - b.metered < JOIN_WITHIN
@@ -216,7 +216,7 @@ end
 
 -- decide returns whole records for the rules. What is added is, for each permit of a list, "k" if its report was counted
 -- before, "m" and "c" if the destination's and the key's meter has the call; then calls in flight of both, the capacity,
--- and the events of learn.lua. name is that of the breaker for which time has done something.
+-- and the events of learn.lua. name is the name of the breaker for which time has done something.
 local function decide(parent, child, result, permits, emitted, name)
   local facts = {}
   for token in string.gmatch(permits or '', '%S+') do

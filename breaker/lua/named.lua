@@ -10,8 +10,8 @@ local function given(name)
   return named[name] or ''
 end
 
--- reserved is how many of so many calls the caller, or one that leaves so many per cent, leaves to more urgent
--- ones, but never all.
+-- reserved is how many of a number of calls the caller, or a caller that leaves a given part in per cent, leaves to more
+-- urgent ones, but never all.
 local function reserved(calls, leaves)
   return math.max(0, math.min(math.ceil((tonumber(leaves or named.leave) or 0) * calls / 100), calls - 1))
 end

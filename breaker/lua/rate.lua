@@ -45,7 +45,7 @@ local function words(text)
   return out
 end
 
--- windows returns those of a limit; nil if one is not valid.
+-- windows returns the windows of a limit; nil if one is not valid.
 local function windows(limit, stored)
   local out = {}
   stored = words(stored)
@@ -313,7 +313,7 @@ local function ask_limits(parent, child, cost, have, key_have, at, drawn)
   return nil, 'denied', owner.name, 'rate ' .. int(math.ceil(wait / 1000)) .. ' ' .. window .. (owner.label and ' limit=' .. owner.label or '')
 end
 
--- take_limits takes the cost of all windows, and of those of other workers' limits, without what
+-- take_limits takes the cost of all windows, also of other workers' limits, without what
 -- the caller has taken already, for a call that begins at start. write_limits stores that.
 local function take_limits(limits, start)
   for _, own in ipairs(limits) do
@@ -327,7 +327,7 @@ local function take_limits(limits, start)
   end
 end
 
--- give_back gives n back to the sliding windows of a limit, of calls of which the last was to begin at an
+-- give_back gives n back to the sliding windows of a limit, for calls whose last was to begin at an
 -- instant. Calls that begin later were granted as if these were made: a window with a short burst gives
 -- nothing back then, and another one what the last of them leaves.
 function declared_rate.give_back(limit, n, at)
@@ -347,7 +347,7 @@ function declared_rate.give_back(limit, n, at)
 end
 
 -- correct takes n more for a call that was permitted at an instant, µs, or gives -n back: of the
--- limit by which its worker asked, and more of those of other workers, too. More than a window
+-- limit by which its worker asked, and more of other workers' limits, too. More than a window
 -- has is a debt, of at most its capacity. unused is of a call that was not made. Returns whether the
 -- limit is stored.
 local function correct(b, name, n, at, unused)

@@ -271,7 +271,7 @@ local function write(b, event, ended, note)
   b.dirty, b.lost = false, nil
 end
 
--- write_counts stores what each call changes, of which no instance needs to know.
+-- write_counts stores what each call changes and no instance needs to know.
 local function write_counts(b)
   prepare()
   local fields = {}

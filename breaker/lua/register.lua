@@ -4,7 +4,7 @@
 --
 -- KEYS, ARGV 1…7: arguments.lua
 -- ARGV  8  calls at once   9  for how long this holds, ms   10  configured caps, as :caps
---       11  configured declared limit, as :rates   12  that of keys, as :key-rates   13  named limits, as :limits
+--       11  configured declared limit, as :rates   12  the limit of keys, as :key-rates   13  named limits, as :limits
 --       14  as :reserve   15  "1": others make its calls; 10 to 14 count while only such instances are registered
 -- Returns {"registered", calls at once of all instances, "1" if the list of changes lacks some: register again}
 

@@ -4,10 +4,10 @@
 -- KEYS, ARGV 1…7 and what is returned: arguments.lua
 -- named
 --   permit    its token
---   more      tokens of further permits of the same kind; cost is that of all then
+--   more      tokens of further permits of the same kind; cost is the cost of all then
 --   rates, key_rates  declared limits that have counted the call, as in rate.lua
 --   cost, key_cost, at  what it took of each window of the destination and of the key, and when, µs
---   limits    named limits of which it has taken, see limits.lua
+--   limits    named limits that have counted the call, see limits.lua
 --   first     the caller knows that this is the first time; otherwise that is given back if the
 --             permit held something else
 --   key_only  to release the key's part alone

@@ -6,8 +6,8 @@
 --            is no matter
 --   write    id of this swap: asked again, it changes nothing
 --   writes   JSON: [{"key": of the key, "set": {field: text}, "event", "ended": entries of the history and of the incidents, "incident" that is over,
---            "note": the event is no transition, "add": {field: number}, "below": so many failures}, …]
---   reports  permits whose reports are counted, and ended of which the call is over
+--            "note": the event is no transition, "add": {field: number}, "below": number of failures}, …]
+--   reports  permits whose reports are counted; ended  the permits whose call is over
 --   joined, key_joined  a budget begins: what instances have joined with is of another one
 --   cap, key_cap, sequence, calls, key_calls  as in done.lua
 -- Result

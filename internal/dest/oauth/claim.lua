@@ -8,7 +8,7 @@
 --         an access token), problem, problem_of, problem_until (ms)
 -- KEYS[2] lease
 -- ARGV[1] holder of the lease   ARGV[2] its length in ms
--- ARGV[3] hash of the refresh token of the file; without a file that of the client
+-- ARGV[3] hash of the refresh token of the file; without a file the hash of the client
 -- ARGV[4] hash of the access token that the API has refused, or ''
 -- ARGV[5] hash of the client   ARGV[6] ms for which a seed that was replaced is ignored
 -- ARGV[7] version of the record whose tokens the process cannot decrypt, or ''

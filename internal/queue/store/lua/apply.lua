@@ -30,7 +30,7 @@ if not counters[kind] and not others[kind] then
   return redis.error_reply('ERR apply: unknown kind ' .. kind)
 end
 
--- Counts the workers of this queue that have died within ten minutes, that of the run included.
+-- Counts the workers of this queue that have died within ten minutes, the run's worker included.
 local function count_death(of_run)
   local deaths = ours .. 'deaths'
   redis.call('ZADD', deaths, now_ms, string.match(of_run, '^(.*)%-') or of_run)

@@ -22,7 +22,7 @@
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or completed
 -- by a worker that had outlived its lease) are dropped, and jobs whose time is over
 -- expire. Tasks of other programs go to asynq's archive, where its tools show them: they
--- must not stop the queue. Jobs of a held key go behind those that are held. Jobs of keys that take
+-- must not stop the queue. Jobs of a held key go behind its held jobs. Jobs of keys that take
 -- turns come before pending ones, which are younger. The field
 -- `events` says that the event stream existed, so that complete.lua need not look.
 local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

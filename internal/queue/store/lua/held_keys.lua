@@ -2,7 +2,7 @@
 --
 -- KEYS[1] held_keys
 -- ARGV[1] queue   ARGV[2] '1' = all of them now, a thousand at a time
--- ARGV[3...] key, in how many ms; of those that have held jobs
+-- ARGV[3...] key, in how many ms; a key without held jobs is left out
 -- returns what due_held_keys returns
 local held_keys_key = KEYS[1]
 local all = ARGV[2]

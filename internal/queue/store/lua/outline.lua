@@ -2,8 +2,8 @@
 --
 -- KEYS[1] task hash
 -- ARGV[1] outline   ARGV[2...] other fields
--- returns their values; that of the message in place of an outline that is not there, and
---   of a response body the first 4 KiB, after the headers of one of the gateway
+-- returns their values; the message in place of an outline that is not there, and
+--   of a response body the first 4 KiB, after the headers of a response of the gateway
 local key = KEYS[1]
 local values = redis.call('HMGET', key, unpack(ARGV))
 values[1] = values[1] or redis.call('HGET', key, 'msg')

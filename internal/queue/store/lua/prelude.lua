@@ -40,7 +40,7 @@ local function type_of(msg)
 end
 
 -- A full Redis refuses a script's first write unless it frees memory, and lets the script
--- finish otherwise. Scripts that operators need then, and those that let jobs flow on, begin
+-- finish otherwise. Scripts that operators need then, and scripts that let jobs flow on, begin
 -- with a write that it accepts.
 local function allow_when_full()
   redis.call('DEL', ours .. 'none')

@@ -11,7 +11,7 @@ return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function
   end
   take_out(id, key, state)
   if attempt or reschedules then
-    -- Drop the time of a deferral, but not that of the enqueue.
+    -- Drop the time of a deferral, but not the time of the enqueue.
     redis.call('HDEL', key, 'available_at')
   end
   redis.call('HDEL', key, 'first_due', 'pending_since') -- its age begins anew

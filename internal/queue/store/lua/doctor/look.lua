@@ -1,4 +1,4 @@
--- Checks that jobs are in the index of their state, and returns those that are in none to it.
+-- Checks that jobs are in the index of their state, and returns jobs that are in none to it.
 -- The pending list cannot be searched cheaply for one id: the caller has read it.
 --
 -- KEYS[1] pending
@@ -31,7 +31,7 @@ local function hold_again(id, key, name, since)
 end
 
 -- A job that waits for an instant is in asynq's set, in the set of exact instants, and in
--- that of the breaker that deferred it.
+-- the set of the breaker that deferred it.
 local function indexed(id, state, reason)
   local deferred = state == 'scheduled' and deferred_of(reason)
   return redis.call('ZSCORE', sets[state] .. state, id)
@@ -51,7 +51,7 @@ local function put_back(id, key, state, available, ended)
   repaired(key, state, 'was in no index')
 end
 
--- The number of parents that a job waits for is that of its fields after:<id> which are not
+-- The number of parents that a job waits for is the number of its fields after:<id> which are not
 -- '0'.
 local function count_parents(id, key, state, count)
   local left = 0
