@@ -14,7 +14,7 @@ import (
 var (
 	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +pttl +get +mget +set +setex +incr +incrby +decrby
 		+hdel +hexists +hget +hgetall +hincrby +hkeys +hlen +hmget +hscan +hset +hsetnx
-		+lindex +llen +lpop +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
+		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
 		+zadd +zcard +zcount +zincrby +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zpopmin +zremrangebyrank +zrevrange +zrevrangebyscore +zrevrank +zscan +zscore
 		+xadd +xdel +xlen +xrange +xread +xrevrange +xtrim`)
