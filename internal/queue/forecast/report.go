@@ -141,14 +141,14 @@ type Late struct {
 type Report struct {
 	Destination string    `json:"destination" doc:"Its name." example:"deviantart"`
 	At          time.Time `json:"at" doc:"Of when it is." example:"2030-01-31T14:35:00Z"`
-	Backlog     int       `json:"backlog" doc:"How many jobs are to start, without those that wait for parents or are paused." example:"120"`
+	Backlog     int       `json:"backlog" doc:"How many jobs are to start, without jobs that wait for parents or are paused." example:"120"`
 	Waiting     int       `json:"waiting_for_parents" doc:"How many wait for parents; they are not part of the forecast." example:"0"`
 	EmptyAt     ETA       `json:"empty_at" doc:"When the last job starts, if none is enqueued."`
 	Binding     string    `json:"binding" doc:"What holds the jobs now, and longest; empty: nothing does." example:"60 calls an hour"`
 	OneMore     string    `json:"one_more_worker" doc:"What one more worker would change." example:"nothing: 60 calls an hour hold the jobs"`
 	Expire      int       `json:"expire" doc:"About how many jobs expire before they can start." example:"17"`
 	ExpireSoon  int       `json:"expire_within_hour" doc:"About how many of them expire within an hour." example:"9"`
-	First       []Late    `json:"expire_first" doc:"Those of them that expire first, up to 10 of those that were looked at."`
+	First       []Late    `json:"expire_first" doc:"The jobs that expire first, up to 10 of the jobs that were looked at."`
 	Points      []Point   `json:"points" doc:"The backlog from now until it is empty."`
 	Accuracy    string    `json:"accuracy" doc:"How wide the ranges are, and why." example:"by 214 starts: from 12 % of the wait early to 9 % late; median error 4 %, 91 % in their range"`
 }

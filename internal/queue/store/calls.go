@@ -18,9 +18,9 @@ import (
 // buckets: times are right within a tenth.
 type CallTimes struct {
 	Calls int     `json:"calls" doc:"How many have ended within the last hour." example:"1200"`
-	P50   float64 `json:"p50_secs" doc:"Half of them took so many seconds at most, within a tenth." example:"0.21"`
-	P90   float64 `json:"p90_secs" doc:"Nine of ten took so many seconds at most." example:"0.42"`
-	Max   float64 `json:"max_secs" doc:"The longest took so many seconds." example:"1.9"`
+	P50   float64 `json:"p50_secs" doc:"How many seconds half of them took at most, within a tenth." example:"0.21"`
+	P90   float64 `json:"p90_secs" doc:"How many seconds nine of ten took at most." example:"0.42"`
+	Max   float64 `json:"max_secs" doc:"How many seconds the longest took." example:"1.9"`
 }
 
 const (

@@ -147,7 +147,7 @@ func (a *api) breakerOperations() {
 	register[Limits](a, operation{
 		method: http.MethodPut, path: "/v1/limits/{name}/override", id: "set-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path", confined: true,
 		summary:     "Set a limit above the configuration",
-		description: "It stands above the configured rate until its time is over or it is unset, survives restarts, and replaces one that was set before. All workers take it up within 2 seconds. Announced and learned limits, and those of keys, hold beside it.",
+		description: "It stands above the configured rate until its time is over or it is unset, survives restarts, and replaces one that was set before. All workers take it up within 2 seconds. Announced and learned limits, and the limits of keys, hold beside it.",
 	}, a.setLimit)
 	register[Limits](a, operation{
 		method: http.MethodDelete, path: "/v1/limits/{name}/override", id: "unset-limit", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path", confined: true,

@@ -45,7 +45,7 @@ type Permit struct {
 // PermitReport is the body of a report.
 type PermitReport struct {
 	Status     int               `json:"status,omitempty" minimum:"100" maximum:"599" doc:"The HTTP status of the API's response. Either this or outcome." example:"200"`
-	Headers    map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Its headers, of which limits are read. Send none that hold secrets." example:"{\"Retry-After\":\"30\"}"`
+	Headers    map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Its headers, in which limits are looked for. Send none that hold secrets." example:"{\"Retry-After\":\"30\"}"`
 	Outcome    string            `json:"outcome,omitempty" enum:"success,limited,failure,unauthorized,neutral,unused" doc:"What the call came to, if there is no HTTP response; unused: it was not made." example:"success"`
 	RetryAfter string            `json:"retry_after,omitempty" maxLength:"20" doc:"How long the API said to wait, of the outcome limited." example:"30s"`
 	Cost       int               `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What the call really took of the declared limits." example:"3"`
@@ -54,7 +54,7 @@ type PermitReport struct {
 }
 
 type permitInput struct {
-	Prefer string `header:"Prefer" maxLength:"100" doc:"wait=30 waits up to so many seconds, 60 at most, for a permit." example:"wait=30"`
+	Prefer string `header:"Prefer" maxLength:"100" doc:"wait=30 waits up to 30 seconds for a permit; 60 at most." example:"wait=30"`
 	Body   AskPermit
 }
 
@@ -73,7 +73,7 @@ func (a *api) permitOperations() {
 		method: http.MethodPost, path: "/v1/permits", id: "acquire-permit", tag: tagPermits, scope: access.ScopeEnqueue, confined: true, missing: true,
 		timeout: mostWait + lookTimeout,
 		summary: "Acquire a permit for one call",
-		description: "For a program that calls the API itself, such as one that streams or uploads: its call counts under the breaker, limits and keys of the destination, like those of jobs. " +
+		description: "For a program that calls the API itself, such as one that streams or uploads: its call counts under the breaker, limits and keys of the destination, like calls of jobs. " +
 			"Report what it came to. A permit that is refused is 429 with Retry-After, `reason` and `until`; with `Prefer: wait=30` the request waits for it, beside the jobs.",
 	}, a.acquirePermit)
 	register[Reported](a, operation{

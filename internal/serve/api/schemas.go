@@ -85,7 +85,7 @@ type Request struct {
 	Method  string            `json:"method,omitempty" doc:"HTTP method of the call, in upper case; the destination's unless given. CONNECT and TRACE are refused." example:"PUT"`
 	Path    string            `json:"path,omitempty" doc:"Appended to the destination's URL; begins with a slash." example:"/items/7"`
 	Query   string            `json:"query,omitempty" doc:"Appended to the destination's query, without a question mark." example:"a=b"`
-	Headers map[string]string `json:"headers,omitempty" doc:"Headers of the call. Authorization, Cookie, Host, Idempotency-Key, those of the connection and of proxies, and names with an underscore are refused." example:"{\"X-A\":\"b\"}"`
+	Headers map[string]string `json:"headers,omitempty" doc:"Headers of the call. Authorization, Cookie, Host, Idempotency-Key, headers of the connection and of proxies, and names with an underscore are refused." example:"{\"X-A\":\"b\"}"`
 
 	Encoding    string `json:"encoding,omitempty" enum:"json,form,multipart,raw" doc:"How the payload becomes the body: json, unless given: as it is; form: an object of strings, numbers, booleans or lists of them as application/x-www-form-urlencoded; multipart: the same, or files {filename, content_type, base64}, as multipart/form-data; raw: a string, or {content_type, base64}." example:"form"`
 	TimeoutSecs int    `json:"timeout_secs,omitempty" minimum:"1" maximum:"86400" doc:"Longest time of the call, in seconds, where the destination's timeout is longer." example:"10"`

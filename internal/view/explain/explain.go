@@ -70,7 +70,7 @@ type Waiting struct {
 	Ahead        *int `json:"ahead" doc:"How many jobs of its destination and priority start before it, or of its key if that holds it; null if it is in no queue, or that is not exact." example:"12"`
 	AheadAtLeast *int `json:"ahead_at_least" doc:"How many do at least, if ahead is not exact: keys take turns, or it is not among the first ones; else null." example:"10000"`
 	KeyAhead     *int `json:"key_ahead" doc:"How many jobs of its key are before it, if it waits for the turn or the limits of its key; else null." example:"3"`
-	MoreUrgent   *int `json:"more_urgent" doc:"How many jobs wait in the more urgent queues of its destination, most of which start before it; null if it is in no queue." example:"0"`
+	MoreUrgent   *int `json:"more_urgent" doc:"How many jobs wait in the more urgent queues of its destination: most of them start before it; null if it is in no queue." example:"0"`
 
 	// Rank is its place in its queue, or among the jobs of its key, for a forecast.
 	Rank *int `json:"-"`

@@ -21,7 +21,7 @@ type AuditEntry struct {
 	At     time.Time `json:"at" doc:"When it was done." example:"2030-01-31T14:35:00Z"`
 	By     string    `json:"by" doc:"The operator: user@host of a command, token:name of the API and the dashboard, local without tokens." example:"token:ann"`
 	Action string    `json:"action" doc:"What was done." example:"cancel jobs"`
-	Target string    `json:"target" doc:"To what: a destination, a breaker, a limit, a filter, or the ids of jobs, of which ten at most are named." example:"failed jobs of shop"`
+	Target string    `json:"target" doc:"To what: a destination, a breaker, a limit, a filter, or the ids of jobs, ten at most." example:"failed jobs of shop"`
 	Detail string    `json:"detail" doc:"More about it, such as for how long; may be empty." example:"for 10m0s"`
 	Reason string    `json:"reason" doc:"Why; empty: not given." example:"wrong file"`
 	Count  int       `json:"count" doc:"How many jobs, findings or tokens it was about; 0: it was not about these." example:"1198"`
