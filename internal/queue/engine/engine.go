@@ -47,6 +47,8 @@ type Options struct {
 	Scarce func() bool
 	// Weights of keys in turns, as store.WeightsOf; others have 1.
 	Weights string
+	// Lines says whether jobs of a key are run one at a time, in order.
+	Lines store.Lines
 	// AskAll has the gate asked about every job that has a permit: jobs draw on limits in different ways.
 	AskAll bool
 	// Worker is recorded with each job that this process fetches: host:pid.

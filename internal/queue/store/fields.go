@@ -31,6 +31,8 @@ const (
 	FieldBatch          = "batch"     // of a job in a batch, beside the header
 	FieldKey            = "key"       // of a job with a key, beside the header; of a held job the key that holds it
 	FieldJobKey         = "job_key"   // of a job that another key holds: its own, or ""
+	FieldOrder          = "order"     // OrderKey or OrderNone, of a job that says so, beside the header
+	FieldLine           = "line"      // "<skip or block> <key>" of a job in the line of its key
 	FieldPlace          = "place"     // "<run> <score>[/<charged>][ <key>]": where it was among the held jobs of its key when that run took it
 	FieldTombstone      = "tombstone" // set while the pending list holds the id of a job that is not pending
 	FieldAction         = "action"    // requested while it runs: cancel or pause
@@ -101,6 +103,7 @@ const (
 	HeaderMaxReschedules = "max_reschedules"
 	HeaderCost           = "cost"  // if it is not 1
 	HeaderCosts          = "costs" // JSON object
+	HeaderOrder          = "order" // OrderKey or OrderNone
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
 	HeaderAfter          = "after"      // JSON array
@@ -115,7 +118,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
+		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderOrder, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
 		return true
 	}
 	return false
