@@ -397,6 +397,6 @@ func (e *core) nextRun() string {
 func (e *core) fetchArgs(f fetch, want int) store.FetchArgs {
 	return store.FetchArgs{
 		Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease, Rekeys: e.o.KeyOf != nil,
-		Scarce: f.key == "" && e.scarce(), Untried: f.tests, Weights: e.o.Weights,
+		Scarce: f.key == "" && e.scarce(), Untried: f.tests, Weights: e.o.Weights, Lines: e.o.Lines,
 	}
 }

@@ -38,12 +38,14 @@ type FetchArgs struct {
 	Untried bool
 	// Weights of keys in turns; see WeightsOf.
 	Weights string
+	// Lines of the destination's keys.
+	Lines Lines
 }
 
 // FetchReply is the result of a fetch.
 type FetchReply struct {
 	Dropped  int // ids that were dropped, the ids of expired jobs included
-	Held     int // jobs held behind others of their keys
+	Held     int // jobs held behind others of their keys, or parked in their lines
 	Expired  int
 	Paused   bool // the queue is, by an operator
 	Drained  bool // no job is pending any more
@@ -114,8 +116,15 @@ func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) 
 	case a.Scarce:
 		scarce = "1"
 	}
+	order, onFail := OrderNone, "skip"
+	if a.Lines.ByKey {
+		order = OrderKey
+	}
+	if a.Lines.Block {
+		onFail = "block"
+	}
 	return eval(fetchScript, ctx, c, []string{PendingKey(q), PausedKey(q), ActiveKey(q), LeaseKey(q)},
-		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights, flag(a.Untried))
+		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key, flag(a.Rekeys), scarce, a.Weights, flag(a.Untried), order, onFail)
 }
 
 // evaluation is (*Script).Run or (*Script).EvalSha.

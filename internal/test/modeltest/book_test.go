@@ -26,7 +26,14 @@ type book struct {
 	undoing map[string]int
 	asked   map[jobs.Action]int // actions so far
 	paused  map[string]bool     // destinations, by acknowledged actions
+	blocks  bool                // a failed job keeps its place in the line of its key
 }
+
+// orderedQueue is the queue in which the jobs of a key run one at a time, in order.
+var orderedQueue = store.DefaultNamespace.Queue("beta", store.Default)
+
+// ordered reports whether the job waits behind others of its key.
+func (j *seen) ordered() bool { return j.spec.Key != "" && j.queue() == orderedQueue }
 
 // seen is what has been observed of one job.
 type seen struct {
@@ -45,6 +52,7 @@ type seen struct {
 	extended  bool // some outcome moved its expiry
 	reopened  bool // it was asked to run again since it was last read
 	gone      bool // its retention is over
+	atHead    bool // the others of its key surely wait behind it, where they have an order
 
 	starts                        int
 	inHand                        map[string]bool // workers that call it
@@ -122,6 +130,7 @@ func (b *book) started(id string, s start) {
 		}
 		return inv.start(b, j, s)
 	})
+	j.atHead = j.ordered()
 	j.starts++
 	j.inHand[s.worker] = true
 }
@@ -138,7 +147,7 @@ func (b *book) over(id, worker string) {
 // decided notes an outcome before it is sent: from now on it may be recorded.
 func (b *book) decided(id string, o store.Outcome) {
 	j := b.jobs[id]
-	j.disturbed = true
+	j.disturbed, j.atHead = true, false // it may leave its line
 	switch o.Kind {
 	case store.KindComplete:
 		j.completed = true
@@ -165,6 +174,12 @@ func (b *book) applied(id string, s store.Applied) {
 	j := b.jobs[id]
 	j.replaced(s.Kind)
 	switch s.Kind {
+	case store.KindRetry, store.KindReschedule, store.KindPause:
+		j.atHead = j.ordered()
+	case store.KindFail:
+		j.atHead = j.ordered() && b.blocks
+	}
+	switch s.Kind {
 	case store.KindComplete, store.KindFail, store.KindCancel, store.KindPause:
 		j.stopped = string(s.Kind)
 	case store.KindRetry:
@@ -189,6 +204,10 @@ func (b *book) acting(a jobs.Action, id string) (undone int) {
 	}
 	if j := b.jobs[id]; j != nil {
 		j.disturbed = true
+		if a != jobs.ActionPause && a != jobs.ActionResume {
+			j.atHead = false
+		}
+		j.reopened = j.reopened || a == jobs.ActionCancel && b.blocks && j.ordered() && j.status() == jobs.Failed
 		return j.undone
 	}
 	return 0
@@ -205,6 +224,7 @@ func (b *book) undo(a jobs.Action, id string, underWay int) {
 		j.undone++
 		j.disturbed, j.notBefore = true, time.Time{}
 		if a == jobs.ActionRetry {
+			j.atHead = false
 			j.reopened, j.asked = true, "" // what was asked of its last run is over
 			j.attempts.least, j.reschedules.least, j.deaths.least = 0, 0, 0
 		}
@@ -247,6 +267,9 @@ func (b *book) read(got *jobs.Job) {
 		}
 		return inv.read(b, j, got)
 	})
+	if got.Status.Final() && (got.Status != jobs.Failed || !b.blocks) {
+		j.atHead = false
+	}
 	switch {
 	case got.Status.Final():
 		j.stopped = string(got.Status)

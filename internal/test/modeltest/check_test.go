@@ -113,8 +113,23 @@ func (w *world) drain() {
 	}
 }
 
+// unblock cancels failed jobs that others of their key may wait behind.
+func (w *world) unblock() {
+	for _, j := range w.book.list {
+		if j.first == nil || j.gone || !w.book.blocks || !j.ordered() || j.status() != jobs.Failed {
+			continue
+		}
+		undone := w.book.acting(jobs.ActionCancel, j.id)
+		results, err := w.client.Act(ctx, jobs.ActionCancel, []string{j.id})
+		w.must(err)
+		w.book.acted(jobs.ActionCancel, j.id, undone, results[0])
+		w.book.get(w.client, j, w.purged(j))
+	}
+}
+
 // advance has each queue do what it does in a few seconds, in which calls succeed.
 func (w *world) advance(fetchers map[string]*process) {
+	w.unblock()
 	for _, l := range w.leased(true) {
 		w.recoverBy(w.keepers[l.queue], l.id)
 	}

@@ -36,6 +36,7 @@ var invariants = []invariant{
 	{name: "A paused destination starts nothing", start: destinationPaused},
 	{name: "Parents first", start: parentsFirst, read: parentsDecide},
 	{name: "First in, first out", start: firstInFirstOut},
+	{name: "Keys in order", start: keysInOrder},
 	{name: "Counters count", start: countersTold, read: countersCount},
 	{name: "A job stays as accepted", read: asAccepted},
 	{name: "The history has no gaps", history: noGaps},
@@ -121,8 +122,8 @@ func parentsDecide(b *book, j *seen, got *jobs.Job) string {
 			return fmt.Sprintf("%s was cancelled because of %s, which is not its parent", j.id, id)
 		}
 	}
-	if got.Status == jobs.Waiting && len(j.spec.After) == 0 {
-		return j.id + " waits for parents that it does not have"
+	if got.Status == jobs.Waiting && len(j.spec.After) == 0 && !j.ordered() {
+		return j.id + " waits for jobs that there are not"
 	}
 	return ""
 }
@@ -139,6 +140,16 @@ func firstInFirstOut(b *book, j *seen, s start) string {
 		if earlier.first != nil && !earlier.disturbed && earlier.starts == 0 && earlier.stopped == "" && !earlier.overdue(s.at) &&
 			earlier.queue() == j.queue() && earlier.spec.Key == j.spec.Key {
 			return fmt.Sprintf("%s is called before %s, which was enqueued earlier", j.id, earlier.id)
+		}
+	}
+	return ""
+}
+
+// keysInOrder: a job of a key starts only after the one that started before it has ended.
+func keysInOrder(b *book, j *seen, s start) string {
+	for _, other := range b.list {
+		if other != j && other.atHead && !other.gone && other.queue() == j.queue() && other.spec.Key == j.spec.Key && !other.overdue(s.at) {
+			return fmt.Sprintf("%s is called before %s, of the same key, has ended", j.id, other.id)
 		}
 	}
 	return ""

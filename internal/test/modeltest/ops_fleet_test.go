@@ -148,6 +148,7 @@ func (w *world) recoverBy(p *process, id string) {
 	w.focus = id
 	j := w.book.jobs[id]
 	j.deaths.maybe()
+	j.atHead = false // it may fail
 	j.disturbed, j.notBefore = true, time.Time{}
 	for worker := range j.inHand { // they have stalled, p perhaps itself: it is not theirs any more
 		if !slices.ContainsFunc(w.processes, func(q *process) bool { return q.name == worker && q.stalled }) {

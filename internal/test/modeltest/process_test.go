@@ -66,6 +66,7 @@ func (w *world) newProcess(queue string, concurrency int) *process {
 		Queues: []string{queue}, Concurrency: concurrency, Worker: p.name, Gate: p.gate,
 		Retention: retention, RetentionFailed: retentionFailed, MaxCrashes: maxCrashes,
 		RecoverSpread: spread, Scarce: p.gate.scarce.Load,
+		Lines: store.Lines{ByKey: queue == orderedQueue, Block: w.book.blocks},
 	})
 	p.worker = engine.NewWorker(p.wire, engine.WorkerOptions{}, p.engine)
 	return p

@@ -53,6 +53,7 @@ var ctx = context.Background()
 // newWorld must be called in the bubble, and what it returns be closed there.
 func newWorld(t *rapid.T) *world {
 	w := &world{t: t, redis: miniredis.NewMiniRedis(), book: newBook(t.Fatalf), keepers: map[string]*process{}}
+	w.book.blocks = oneIn(t, 2, "failed jobs block")
 	w.rdb = redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			c, err := w.redis.Dial()

@@ -25,7 +25,7 @@ for i = first, #ARGV, 4 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', active_key, -1, id) -- the oldest are at the end
-  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due', 'took', 'started_at')
+  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due', 'took', 'started_at', 'line')
   local state = f[1]
   if not state then
     redis.call('ZREM', lease_key, id)
@@ -72,6 +72,9 @@ for i = first, #ARGV, 4 do
     if f[3] then
       redis.call('HDEL', key, 'action', 'action_by', 'action_reason')
       redis.call('SREM', ours .. 'actions', id)
+    end
+    if f[9] then
+      rare().leave_line(id, key, f[9])
     end
     if f[2] then
       rare().release_children_of(id)

@@ -5,7 +5,7 @@
 -- ARGV[2] now by the client's clock, unix nanoseconds (asynq's pending_since)
 -- ARGV[3...] per job: id, encoded message, what else there is as a JSON object ('' =
 --   nothing): delay and ttl in ms, at and expires_at in unix ms, batch, created in
---   unix ms, after (ids of its parents), key, payload (of a long one the numbers of the
+--   unix ms, after (ids of its parents), key, order, payload (of a long one the numbers of the
 --   message's bytes before it and up to its end)
 -- returns per job: 1 enqueued, 0 the id exists already; with a delay or a ttl, which
 --   count from now by this clock, and for one that has expired at once, {1,
@@ -50,6 +50,9 @@ local function special(id, key, message, more)
   if o.key then
     set('key', o.key)
     keyed = true
+  end
+  if o.order then
+    set('order', o.order)
   end
   if o.payload then
     set('outline', string.sub(message, 1, o.payload[1]) .. string.sub(message, o.payload[2] + 1))

@@ -11,7 +11,9 @@
 --   itself sorts pending jobs, by KEY_BY
 -- ARGV[9] weights of keys that are not 1, as '\n<key>=<weight>...\n'
 -- ARGV[10] 1: the call decides for other jobs, so one that has not been called is preferred; see untried
--- returns {how many ids were dropped, expired ones included, how many jobs were held,
+-- ARGV[11] 'key': jobs of a key run one at a time, in order, unless a job says otherwise
+-- ARGV[12] what a job of that kind does that fails: skip or block; see prelude.lua, "line"
+-- returns {how many ids were dropped, expired ones included, how many jobs were held or wait in the lines of their keys,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
 --   expired, 1 if the queue is paused, 2 if none is pending any more, 3 if more are to be sorted or
 --   4 if the jobs are of keys that take turns, the types of tasks of other programs as {type, how many, ...} or 0 without any, job, ...}, each job
@@ -29,6 +31,7 @@ local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3]
 local lease_ms, want, worker, run, name = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local source = name == '' and 'pending' or 'held'
 local behind = ARGV[7] ~= '1'
+local order, on_fail = ARGV[11], ARGV[12]
 local scarce = name == '' and ARGV[8] ~= ''
 local more -- whether more jobs are to be sorted
 local jobs, active, leases = { 0, 0, 0, 0, 0, 0 }, {}, {}
@@ -38,7 +41,7 @@ local expiring = {} -- those with an expiry
 -- Made only while jobs are held.
 local hold_behind, pop_held
 local turns, charge
-local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number
+local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number, jobs that are parked in lines included
 local streamed = false -- whether the event stream exists
 -- All of them are rare: one EXISTS is enough.
 local unusual = redis.call('EXISTS', paused_key, ours .. 'held_keys', ours .. 'ends')
@@ -136,7 +139,7 @@ repeat
   end
   for i, id in ipairs(ids or {}) do
     local key, by = task(id), nil
-    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key', 'eta')
+    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key', 'eta', 'order', 'line')
     if f[9] and pop_held then
       by = f[7]
       f[7] = rare().restore_key(key, f[9])
@@ -159,6 +162,11 @@ repeat
     elseif f[6] and tonumber(f[6]) <= now then
       rare().expire(id, key, source)
       jobs[4] = jobs[4] + 1
+    elseif f[7] and (f[12] or (f[11] or order) == 'key') and not rare().is_first(id, key, f[7], on_fail) then
+      held = held + 1
+      if turns and pop_held then
+        turns.back(by or f[7])
+      end
     elseif not (to_hold and f[7] and behind and not pop_held and hold_behind(id, key, f[7])) then
       if f[10] then
         rare().compare_forecasts(key, f[10])
@@ -215,6 +223,7 @@ if tombstones > 0 then
   rare().count_tombstones_down(tombstones)
 end
 jobs[1] = jobs[4] + gone + archived
+jobs[2] = held
 jobs[5] = drained and 2 or more and 3 or turns and pop_held and 4 or 0
 if types then
   jobs[6] = {}
@@ -231,7 +240,6 @@ if to_hold then
     end
     redis.call('ZADD', ours .. 'held', unpack(list))
   end
-  jobs[2] = held
   if has_held then
     jobs[3] = rare().due_held_keys(name ~= '' and name)
   end

@@ -433,6 +433,62 @@ local function park(id, key, state)
   redis.call('HSET', key, 'state', state)
 end
 
+-- Where keys have an order, the jobs of a key wait in its line, in the order in which a worker fetched them, by unix
+-- microseconds. The first one is pending, runs, or waits for its time, as jobs without an order do; the others are
+-- parked as waiting. `line` in a job's record is '<skip or block> <key>', and says that the job is in the line.
+local function line_of(name)
+  return ours .. 'line:' .. name
+end
+
+-- Returns what `line` of a job's record says: 'skip' or 'block', and the key.
+local function line_named(text)
+  return string.match(text or '', '^(%a+) (.*)$')
+end
+
+-- Returns the first job of a line, and drops entries of jobs that are not in it any more, up to a hundred: asynq's tools
+-- delete jobs.
+local function first_of_line(name)
+  for _ = 1, 100 do
+    local id = redis.call('ZRANGE', line_of(name), 0, 0)[1]
+    local _, of = line_named(id and redis.call('HGET', task(id), 'line'))
+    if not id or of == name then
+      return id
+    end
+    redis.call('ZREM', line_of(name), id)
+  end
+end
+
+-- Whether a job that a worker has fetched is the first one in the line of its key, in which it takes its place. If not,
+-- it is parked.
+local function is_first(id, key, name, on_fail)
+  local last = redis.call('ZRANGE', line_of(name), -1, -1, 'WITHSCORES')[2]
+  local place = math.max(clock[1] * 1000000 + clock[2], (tonumber(last or '') or 0) + 1)
+  redis.call('ZADD', line_of(name), 'NX', int(place), id)
+  redis.call('HSET', key, 'line', on_fail .. ' ' .. name)
+  if first_of_line(name) == id then
+    return true
+  end
+  park(id, key, 'waiting')
+  return false
+end
+
+-- Takes a job out of its line. The first one of the others is the next job to run.
+local function leave_line(id, key, line)
+  local _, name = line_named(line)
+  redis.call('HDEL', key, 'line')
+  redis.call('ZREM', line_of(name), id)
+  local first = first_of_line(name)
+  local f = first and redis.call('HMGET', task(first), 'state', 'waits')
+  if f and f[1] == 'waiting' and (tonumber(f[2] or '') or 0) <= 0 then
+    take_out(first, task(first), 'waiting')
+    keep_age(first, task(first))
+    redis.call('HSET', task(first), 'state', 'pending')
+    if redis.call('RPUSH', asynq .. 'pending', first) == 1 then
+      wake()
+    end
+  end
+end
+
 -- Appends a completion event to the event stream, which exists only while it has
 -- subscribers. Empty values are left out. The first one in 250 ms is announced: subscribers
 -- read the queue for longer than that then.
@@ -477,6 +533,10 @@ local function finish(id, key, state, problem)
   redis.call('HDEL', key, 'action', 'action_by', 'action_reason', 'resume')
   if problem and problem ~= '' then
     redis.call('HSET', key, 'last_error', problem)
+  end
+  local line = redis.call('HGET', key, 'line')
+  if line and not (state == 'failed' and line_named(line) == 'block') then
+    leave_line(id, key, line)
   end
   if redis.call('HEXISTS', key, 'children') == 1 then
     release_children_of(id)
@@ -634,5 +694,9 @@ local function turns_of(weights, one)
     redis.call('SET', ours .. 'turn', string.format('%.17g', at))
     redis.call('ZREMRANGEBYSCORE', ours .. 'turns_owed', '-inf', string.format('%.17g', at))
   end
-  return { pop = pop, charge = charge, finish = finish }
+  -- Takes back what pop charged a key for a job that is parked in its line.
+  local function back(name)
+    refund(name, string.format('%.17g', 1 / weight(name)))
+  end
+  return { pop = pop, charge = charge, back = back, finish = finish }
 end

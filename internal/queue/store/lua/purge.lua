@@ -29,11 +29,14 @@ local function delete(id, key, f)
   if f[2] then
     redis.call('ZREM', ours .. 'expiry', id)
   end
+  if f[4] then
+    leave_line(id, key, f[4])
+  end
   redis.call('DEL', key)
 end
 for _, id in ipairs(ids) do
   local key = task(id)
-  local f = redis.call('HMGET', key, 'batch', 'expires_at', 'children')
+  local f = redis.call('HMGET', key, 'batch', 'expires_at', 'children', 'line')
   if f[3] and redis.call('EXISTS', ours .. 'children:' .. id) == 1 then
     redis.call('ZADD', ended_key, int(tonumber(highest) + minute), id)
   else

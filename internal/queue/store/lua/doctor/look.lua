@@ -51,6 +51,14 @@ local function put_back(id, key, state, available, ended)
   repaired(key, state, 'was in no index')
 end
 
+-- Whether a job waits behind another one of its key.
+local function waits_in_line(id, key)
+  local _, name = line_named(redis.call('HGET', key, 'line'))
+  local first = name and redis.call('ZSCORE', line_of(name), id) and redis.call('ZRANGE', line_of(name), 0, 0)[1]
+  local _, of = line_named(first and first ~= id and redis.call('HGET', task(first), 'line'))
+  return of == name and name
+end
+
 -- The number of parents that a job waits for is the number of its fields after:<id> which are not
 -- '0'.
 local function count_parents(id, key, state, count)
@@ -60,7 +68,7 @@ local function count_parents(id, key, state, count)
       left = left + 1
     end
   end
-  local free = state == 'waiting' and left == 0
+  local free = state == 'waiting' and left == 0 and not waits_in_line(id, key)
   if left ~= (tonumber(count or '') or 0) or free then
     report('waits_wrong', id)
     if not dry then
@@ -68,7 +76,7 @@ local function count_parents(id, key, state, count)
       if free then
         take_out(id, key, state)
         to_due(id, key)
-        repaired(key, 'pending', 'waited for no parent')
+        repaired(key, 'pending', 'waited for no other job')
       end
     end
   end
