@@ -430,6 +430,27 @@ func TestDamage(t *testing.T) {
 				p.wantNote("free", "pending")
 			},
 		},
+		"jobs that wait in the lines of their keys": {
+			damage: func(p *patient) {
+				p.in(store.StatePaused, "first")
+				p.set("first", "line", "block well")
+				for id, key := range map[string]string{"behind": "well", "freed": "gone", "unlisted": "well"} {
+					p.in(store.StateWaiting, id)
+					p.set(id, "line", "block "+key, "waits", 0, "after:someone", "0")
+				}
+				line := "tidegate:{" + p.queue + "}:line:"
+				p.zadd(line+"well", 1, "first")
+				p.zadd(line+"well", 2, "behind")
+				p.zadd(line+"gone", 1, "deleted")
+				p.zadd(line+"gone", 2, "freed")
+			},
+			want: []string{"waits_wrong freed unlisted"},
+			after: func(p *patient) {
+				p.wantState("behind", "waiting")
+				p.wantState("freed", "pending")
+				p.wantState("unlisted", "pending")
+			},
+		},
 		"jobs that wait for an instant in some of their sets": {
 			damage: func(p *patient) {
 				for _, id := range []string{"a", "b", "c", "good"} {

@@ -53,6 +53,7 @@ type seen struct {
 	reopened  bool // it was asked to run again since it was last read
 	gone      bool // its retention is over
 	atHead    bool // the others of its key surely wait behind it, where they have an order
+	failed    time.Time
 
 	starts                        int
 	inHand                        map[string]bool // workers that call it
@@ -130,7 +131,7 @@ func (b *book) started(id string, s start) {
 		}
 		return inv.start(b, j, s)
 	})
-	j.atHead = j.ordered()
+	j.atHead, j.failed = j.ordered(), time.Time{}
 	j.starts++
 	j.inHand[s.worker] = true
 }
@@ -177,7 +178,7 @@ func (b *book) applied(id string, s store.Applied) {
 	case store.KindRetry, store.KindReschedule, store.KindPause:
 		j.atHead = j.ordered()
 	case store.KindFail:
-		j.atHead = j.ordered() && b.blocks
+		j.atHead, j.failed = j.ordered() && b.blocks, time.Now()
 	}
 	switch s.Kind {
 	case store.KindComplete, store.KindFail, store.KindCancel, store.KindPause:

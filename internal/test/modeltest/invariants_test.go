@@ -148,7 +148,8 @@ func firstInFirstOut(b *book, j *seen, s start) string {
 // keysInOrder: a job of a key starts only after the one that started before it has ended.
 func keysInOrder(b *book, j *seen, s start) string {
 	for _, other := range b.list {
-		if other != j && other.atHead && !other.gone && other.queue() == j.queue() && other.spec.Key == j.spec.Key && !other.overdue(s.at) {
+		purged := !other.failed.IsZero() && s.at.Sub(other.failed) >= retentionFailed
+		if other != j && other.atHead && !purged && !other.gone && other.queue() == j.queue() && other.spec.Key == j.spec.Key && !other.overdue(s.at) {
 			return fmt.Sprintf("%s is called before %s, of the same key, has ended", j.id, other.id)
 		}
 	}
@@ -205,8 +206,10 @@ func noGaps(j *seen, h []jobs.HistoryEntry) string {
 	for i := 1; i < len(h) && !bad; i++ {
 		bad = i > 1 && h[i].Version != h[i-1].Version+1 || h[i].At.Before(h[i-1].At)
 	}
-	// That the time of a retry has come is no event.
-	if last := h[len(h)-1].Status; bad || j.last != nil && last != j.last.Status && (last != jobs.RetryPending || j.last.Status != jobs.Pending) {
+	// That the time of a retry has come is no event, nor that a job waits behind another one of its key.
+	last, status := h[len(h)-1].Status, j.status()
+	unsaid := status == jobs.Pending && last == jobs.RetryPending || status == jobs.Waiting && last == jobs.Pending && j.ordered()
+	if bad || j.last != nil && last != status && !unsaid {
 		return fmt.Sprintf("%s, %s: %+v", j.id, j.status(), h)
 	}
 	return ""

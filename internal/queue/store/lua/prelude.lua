@@ -445,12 +445,22 @@ local function line_named(text)
   return string.match(text or '', '^(%a+) (.*)$')
 end
 
--- Returns the first job of a line, and drops entries of jobs that are not in it any more, up to a hundred: asynq's tools
--- delete jobs.
+-- Returns the first job of a line. If it was parked, it is the next job to run. Drops entries of jobs that are not in the
+-- line any more, up to a hundred: asynq's tools delete jobs.
 local function first_of_line(name)
   for _ = 1, 100 do
     local id = redis.call('ZRANGE', line_of(name), 0, 0)[1]
-    local _, of = line_named(id and redis.call('HGET', task(id), 'line'))
+    local key = task(id or '')
+    local f = redis.call('HMGET', key, 'line', 'state', 'waits')
+    local _, of = line_named(f[1])
+    if of == name and f[2] == 'waiting' and (tonumber(f[3] or '') or 0) <= 0 then
+      take_out(id, key, 'waiting')
+      keep_age(id, key)
+      redis.call('HSET', key, 'state', 'pending')
+      if redis.call('RPUSH', asynq .. 'pending', id) == 1 then
+        wake()
+      end
+    end
     if not id or of == name then
       return id
     end
@@ -472,21 +482,12 @@ local function is_first(id, key, name, on_fail)
   return false
 end
 
--- Takes a job out of its line. The first one of the others is the next job to run.
+-- Takes a job out of its line, which goes on.
 local function leave_line(id, key, line)
   local _, name = line_named(line)
   redis.call('HDEL', key, 'line')
   redis.call('ZREM', line_of(name), id)
-  local first = first_of_line(name)
-  local f = first and redis.call('HMGET', task(first), 'state', 'waits')
-  if f and f[1] == 'waiting' and (tonumber(f[2] or '') or 0) <= 0 then
-    take_out(first, task(first), 'waiting')
-    keep_age(first, task(first))
-    redis.call('HSET', task(first), 'state', 'pending')
-    if redis.call('RPUSH', asynq .. 'pending', first) == 1 then
-      wake()
-    end
-  end
+  first_of_line(name)
 end
 
 -- Appends a completion event to the event stream, which exists only while it has
