@@ -245,7 +245,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		id = u.String()
 	}
 	job := &Job{
-		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
+		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority, Order: s.Order,
 		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
 		Batch: s.Batch, After: unique(s.After), Cost: 1, Gateway: s.Gateway, KeepResponse: s.KeepResponse,
 		OnSuccess: s.OnSuccess, OnFailure: s.OnFailure,
@@ -311,6 +311,7 @@ func headersOf(j *Job) (h map[string]string, err error) {
 	set(store.HeaderQuery, j.Request.Query)
 	set(store.HeaderEncoding, string(j.Request.Encoding))
 	set(store.HeaderBatch, j.Batch)
+	set(store.HeaderOrder, string(j.Order))
 	set(store.HeaderOwner, j.Owner)
 	set(store.HeaderOnSuccess, j.OnSuccess)
 	set(store.HeaderOnFailure, j.OnFailure)

@@ -184,7 +184,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	h := msg.Headers
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
-		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "", KeepResponse: h[store.HeaderGateway] == "1",
+		Payload: msg.Payload, Batch: h[store.HeaderBatch], Order: Ordering(h[store.HeaderOrder]), Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "", KeepResponse: h[store.HeaderGateway] == "1",
 		OnSuccess: h[store.HeaderOnSuccess], OnFailure: h[store.HeaderOnFailure],
 		Request: Request{
 			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),
@@ -257,8 +257,15 @@ func (j *Job) apply(f map[string]string) {
 		at := j.AvailableAt
 		j.NextRetryAt = &at
 		j.because(store.Reason(f[store.FieldReason]))
-	case Pending, Waiting:
+	case Pending:
 		j.because(store.Reason(f[store.FieldReason]))
+	case Waiting:
+		j.because(store.Reason(f[store.FieldReason]))
+		if key, _ := store.ParseLine(f[store.FieldLine]); key != "" && number(store.FieldWaits) <= 0 {
+			j.because(store.ReasonOf(store.ReasonOrder, key))
+		}
+	case Failed:
+		_, j.Blocks = store.ParseLine(f[store.FieldLine])
 	case Paused:
 		j.Reason, j.ReasonCode = words.PausedBy(f[store.FieldActionBy], f[store.FieldActionReason]), store.ReasonPaused
 	case Completed:

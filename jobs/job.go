@@ -15,7 +15,7 @@ type Status string
 
 // The statuses of a job. Completed, Failed, Cancelled and Expired are final.
 const (
-	// Waiting for its parents to complete.
+	// Waiting for its parents to complete, or for an earlier job of its key; see Order.
 	Waiting Status = "waiting"
 	// Pending: in the queue, or waiting for AvailableAt (scheduled, rescheduled, deferred or
 	// held by a breaker).
@@ -67,6 +67,11 @@ type Job struct {
 	Key         string   `json:"key"`
 	Status      Status   `json:"status"`
 	Priority    Priority `json:"priority"`
+	// Order is how it is called among the jobs of its key; "" for a job that leaves that to its destination.
+	Order Ordering `json:"order,omitempty"`
+	// Blocks is true for a failed job that keeps its place in the order of its key: the later jobs of the key wait
+	// until it is retried or cancelled.
+	Blocks bool `json:"blocks,omitempty"`
 	// Payload is sent as it was given, byte for byte, but for the outputs of parents: see Resolved.
 	Payload json.RawMessage `json:"payload"`
 	Request Request         `json:"request"`

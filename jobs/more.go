@@ -19,13 +19,14 @@ type more struct {
 	Created   int64    `json:"created,omitempty"`
 	After     []string `json:"after,omitempty"`
 	Key       string   `json:"key,omitempty"`
+	Order     Ordering `json:"order,omitempty"`
 	Payload   *[2]int  `json:"payload,omitempty"` // the range of a long one in the message
 }
 
 // moreOf encodes it, "" for a job without options, and sets the fields of the job that do not
 // depend on Redis's reply.
 func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
-	m := more{Batch: s.Batch, After: j.After, Key: s.Key}
+	m := more{Batch: s.Batch, After: j.After, Key: s.Key, Order: s.Order}
 	if s.Batch != "" {
 		m.Created = j.CreatedAt.UnixMilli()
 	}
@@ -58,7 +59,7 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 		from, to := store.PayloadSpan(j.Payload)
 		m.Payload = &[2]int{from, to}
 	}
-	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && len(m.After) == 0 && m.Payload == nil {
+	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && m.Order == "" && len(m.After) == 0 && m.Payload == nil {
 		return "", nil
 	}
 	b, err := json.Marshal(m)

@@ -302,6 +302,7 @@ const (
 var outlineFields = []string{
 	store.FieldState, store.FieldTombstone, store.FieldAttempt, store.FieldReschedules, store.FieldCrashes,
 	store.FieldLastError, store.FieldBy, store.FieldStartedAt, store.FieldTook, store.FieldExpiresAt, store.FieldAvailableAt, store.FieldReason, store.FieldKey,
+	store.FieldLine, store.FieldWaits,
 	store.FieldEndedAt, store.FieldResume, store.FieldResponseStatus, store.FieldResponseBody,
 }
 

@@ -10,12 +10,14 @@ import (
 
 // Spec describes a job to enqueue. Make one with New; Client.Enqueue validates it as a whole.
 type Spec struct {
-	ID             string
-	Destination    string
-	Key            string
-	Payload        json.RawMessage
-	Request        Request
-	Priority       Priority
+	ID          string
+	Destination string
+	Key         string
+	Payload     json.RawMessage
+	Request     Request
+	Priority    Priority
+	// Order is how it is called among the jobs of its key; "" as its destination says.
+	Order          Ordering
 	Retry          *RetryPolicy
 	MaxReschedules *int
 	// Cost is what a call takes of each declared limit, 1 to MaxCost; nil means 1.

@@ -168,6 +168,12 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	default:
 		bad("priority", "%q is none of high, default, low", clip(string(s.Priority)))
 	}
+	switch {
+	case s.Order != "" && s.Order != OrderKey && s.Order != OrderNone:
+		bad("order", "%q is neither key nor none", clip(string(s.Order)))
+	case s.Order == OrderKey && s.Key == "":
+		bad("order", "is key, but the job has no key; give it one, or leave the order out")
+	}
 	if s.MaxReschedules != nil && *s.MaxReschedules < 0 {
 		bad("max_reschedules", "must not be negative; leave it out for no limit")
 	}

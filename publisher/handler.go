@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/call/progress"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -99,6 +100,8 @@ type settings struct {
 	// unfair: keys take no turns. weights of keys, where they do.
 	unfair     bool
 	weights    map[string]float64
+	order      jobs.Ordering
+	onFail     OnFail
 	keyBy      func(*jobs.Job) (string, error) // nil: the job's key
 	limits     []NamedLimit
 	alike      map[string]string
@@ -176,6 +179,29 @@ func KeyBy(f func(job *jobs.Job) (string, error)) HandleOption {
 // be the same on all workers.
 func Turns(fair bool, weights map[string]float64) HandleOption {
 	return func(s *settings) { s.unfair, s.weights = !fair, maps.Clone(weights) }
+}
+
+// OnFail says what the failure of an ordered job means for the later jobs of its key.
+type OnFail string
+
+const (
+	// OnFailSkip lets the later jobs go on.
+	OnFailSkip OnFail = "skip"
+	// OnFailBlock lets the later jobs wait until the failed one is retried or cancelled.
+	OnFailBlock OnFail = "block"
+)
+
+// Order sets how the jobs of a key are called. With [jobs.OrderKey] they are called one at a time, in the order in which
+// they become due, for each priority; while one waits for a retry, the later ones wait behind it. The default is
+// [jobs.OrderNone] and OnFailSkip: then only jobs that were enqueued with [jobs.Order] are ordered. The setting should be the
+// same on all workers. The key is the job's own, not one by KeyBy.
+func Order(order jobs.Ordering, onFail OnFail) HandleOption {
+	return func(s *settings) { s.order, s.onFail = order, onFail }
+}
+
+// lines is the order as the engine takes it.
+func (s settings) lines() store.Lines {
+	return store.Lines{ByKey: s.order == jobs.OrderKey, Block: s.onFail == OnFailBlock}
 }
 
 // Breaker sets the rules of the destination's circuit breaker, which should be the same on all

@@ -176,7 +176,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 // a valid destination or is served already, the handler (or the pointer or Func in it) is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
-	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, refusedAlone: maxRefusedAlone}
+	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, refusedAlone: maxRefusedAlone, order: jobs.OrderNone, onFail: OnFailSkip}
 	if call, ok := h.(interface{ ResponseBytes() int }); ok && !isNil(h) {
 		s.kept = call.ResponseBytes()
 	}
@@ -194,6 +194,8 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	errs.check(s.kept < 1 || s.kept > mostKept, "response body bytes must be from 1 to %d, are %d", mostKept, s.kept)
 	errs = append(errs, checkReserve(s.reserve))
 	errs.check(s.refusedAlone < 0, "the most refusals of one job must not be negative, are %d", s.refusedAlone)
+	errs.check(s.order != jobs.OrderKey && s.order != jobs.OrderNone, "the order %.80q is neither key nor none", s.order)
+	errs.check(s.onFail != OnFailSkip && s.onFail != OnFailBlock, "what a failed job does is %.80q, neither skip nor block", s.onFail)
 	for key, weight := range s.weights {
 		errs.check(!jobs.ValidName(key) || !(weight > 0 && weight <= math.MaxInt32), "the weight %v of key %.80q must be above 0, and the key valid", weight, key)
 	}

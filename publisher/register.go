@@ -190,6 +190,9 @@ func (s settings) compared() map[string]string {
 		"refused alone":   fmt.Sprint(s.refusedAlone),
 		"reserve":         fmt.Sprint(s.reserve),
 	}
+	if s.lines() != (store.Lines{}) {
+		out["order"] = fmt.Sprint(s.order, " ", s.onFail)
+	}
 	if len(s.limits) > 0 {
 		out["limits"] = s.describeLimits()
 	}

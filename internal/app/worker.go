@@ -421,6 +421,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Reserve(d.Reserve),
 			publisher.Retry(d.Retry),
 			publisher.Turns(d.Fair, d.Weights),
+			publisher.Order(jobs.Ordering(d.Order), publisher.OnFail(d.OnFail)),
 			publisher.Breaker(BreakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
 			publisher.KeyBy(keyBy),

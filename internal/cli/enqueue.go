@@ -47,6 +47,7 @@ type enqueueCmd struct {
 	Cost           *int           `placeholder:"N" help:"What a call takes of each window of the destination's declared limits (RATE, KEY_RATE); 1 unless given."`
 	Costs          map[string]int `placeholder:"tokens=1200" help:"What a call takes of named limits, by their units; may be repeated."`
 	Priority       string         `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
+	Order          string         `placeholder:"key" help:"Order among the jobs of its key: key (one at a time, as they become due) or none; the destination's unless given."`
 	Retry          string         `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
 	Wait           bool           `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
 	Timeout        string         `placeholder:"5m" help:"With --wait: how long at most; for ever unless given."`
@@ -122,7 +123,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		}
 	}
 	spec := &jobs.Spec{
-		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
+		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority), Order: jobs.Ordering(c.Order),
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
 		IfLate: jobs.LatePolicy(c.IfLate), Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
 	}

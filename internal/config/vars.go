@@ -183,6 +183,12 @@ type Destination struct {
 	// Weights of keys that take turns, from 0.01 to 1000; others have 1. A key of weight 3 has three
 	// calls for one of another. By KEY_BY they are of its keys.
 	Weights Weights `env:"WEIGHTS" example:"acme=3,guest=0.5"`
+	// How the jobs of a key are called. key: one at a time, in the order in which they become due, for each
+	// priority; none: several at once, in any order. A job's order wins over it. See docs/limits.md.
+	Order string `env:"ORDER" envDefault:"none" oneof:"none,key"`
+	// What the failure of an ordered job means for the later ones of its key. skip: they go on; block: they wait
+	// until it is retried or cancelled.
+	OnFail string `env:"ON_FAIL" envDefault:"skip" oneof:"skip,block"`
 	// Named limits that it draws on, up to 8, as a list in YAML; the section limits of
 	// DESTINATIONS_FILE defines them. See docs/limits.md.
 	Limits LimitUses `env:"LIMITS" example:"[openai-requests, {name: openai-tokens, estimate: payload.max_tokens}]"`

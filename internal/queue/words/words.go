@@ -26,6 +26,8 @@ func Reason(r store.Reason) string {
 		return "breaker " + about + " lets nothing through"
 	case store.ReasonTurn:
 		return "waiting for the turn of " + OfKey(about)
+	case store.ReasonOrder:
+		return "waiting behind another job of key " + about
 	case store.ReasonParentsUnread:
 		return "the outputs of its parents could not be read"
 	case store.ReasonAnswer:

@@ -300,6 +300,8 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			s.Key = value
 		case "Batch":
 			s.Batch = value
+		case "Order":
+			s.Order = jobs.Ordering(value)
 		case "Priority":
 			s.Priority = jobs.Priority(value)
 		case "Ttl":
@@ -316,7 +318,7 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			}
 			s.Cost = &cost
 		default:
-			err = errors.New("is not known; there are Tidegate-Key, -TTL, -Priority, -Retry, -Batch and -Cost")
+			err = errors.New("is not known; there are Tidegate-Key, -TTL, -Priority, -Order, -Retry, -Batch and -Cost")
 		}
 		if err != nil {
 			p := newProblem(http.StatusBadRequest, "the header %s cannot be accepted", name)
@@ -434,7 +436,8 @@ func (a *api) gatewayOperations() {
 			header("Prefer", "Seconds to wait for the API's response, up to 300.", "wait=30"),
 			header("Idempotency-Key", "The same request with it is accepted once, for each token and destination.", "order-7"),
 			header("Tidegate-Key", "The job's key.", "alice"), header("Tidegate-TTL", "Expires the job after this time.", "1h"),
-			header("Tidegate-Priority", "high, default or low.", "high"), header("Tidegate-Retry", "Its retry policy.", "max=3,initial=10s"),
+			header("Tidegate-Priority", "high, default or low.", "high"), header("Tidegate-Order", "key or none; see order of a job to enqueue.", "key"),
+			header("Tidegate-Retry", "Its retry policy.", "max=3,initial=10s"),
 			header("Tidegate-Batch", "Its batch.", "monday"), header("Tidegate-Cost", "What the call takes of declared limits.", "1"),
 		)
 	}

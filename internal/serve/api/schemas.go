@@ -45,8 +45,10 @@ type Job struct {
 	ID              string                  `json:"id" doc:"A UUIDv7 unless it was given." example:"post-7"`
 	Destination     string                  `json:"destination" doc:"The API that it is published to." example:"deviantart"`
 	Key             string                  `json:"key" doc:"Whose budget it is inside the destination; empty for none." example:"alice"`
-	Status          string                  `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, deferred or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
+	Status          string                  `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents, or for an earlier job of its key; pending, which is also scheduled, deferred or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
 	Priority        string                  `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
+	Order           string                  `json:"order,omitempty" enum:"key,none" doc:"How it is called among the jobs of its key, if it says so; absent: as its destination says." example:"key"`
+	Blocks          bool                    `json:"blocks,omitempty" doc:"True of a failed job that keeps its place in the order of its key: the later jobs of the key wait until it is retried or cancelled." example:"false"`
 	Payload         anyJSON                 `json:"payload" required:"false" doc:"The body of the call, any JSON. Left out of lists; null where redacted."`
 	Request         Request                 `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
 	Batch           string                  `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
@@ -108,6 +110,7 @@ type NewJob struct {
 	Key            string         `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
 	Request        *Request       `json:"request,omitempty" doc:"The rest of the call."`
 	Priority       string         `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
+	Order          string         `json:"order,omitempty" enum:"key,none" doc:"How it is called among the jobs of its key: key: one at a time, in the order in which they become due; none: at any time. As the destination's ORDER says unless given; key needs a key." example:"key"`
 	Batch          string         `json:"batch,omitempty" doc:"A batch to count, list or cancel it with; needs not be created." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"monday"`
 	After          []string       `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
 	Retry          *Retry         `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is not a failure."`

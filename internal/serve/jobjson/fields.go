@@ -34,6 +34,7 @@ var fields = []field{
 	{"payload", func(v []byte, s *jobs.Spec) error { s.Payload = v; return nil }},
 	{"request", func(v []byte, s *jobs.Spec) error { return setStrict(v, mostRequestBytes, &s.Request) }},
 	{"priority", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Priority) }},
+	{"order", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Order) }},
 	{"retry", func(v []byte, s *jobs.Spec) error { return setStrict(v, mostRetryBytes, &s.Retry) }},
 	{"max_reschedules", func(v []byte, s *jobs.Spec) error { return setNumber(v, &s.MaxReschedules) }},
 	{"cost", func(v []byte, s *jobs.Spec) error { return setNumber(v, &s.Cost) }},
