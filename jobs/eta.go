@@ -90,6 +90,9 @@ func (c *Client) eta(ctx context.Context, j *Job, p Place, parents map[string]*E
 	if j.Status == Paused {
 		return none("it is " + j.Reason)
 	}
+	if store.Reason(j.ReasonCode).Code() == store.ReasonOrder {
+		return none("it waits behind another job of its key")
+	}
 	f, err := c.forecasts.Forecast(ctx, j.Destination)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it is

@@ -20,10 +20,14 @@ import (
 const farthest = 10_000
 
 // Place sets in w how many jobs are before job in its queue. Jobs that wait for a time,
-// for parents or for an operator are in none. It costs up to four round trips and, in a long
+// for parents or for an operator are in none; of a job that waits behind another one of its key, its place among the
+// jobs of the key is set. It costs up to four round trips and, in a long
 // queue, Redis up to 10,000 steps: it is for single jobs. A nil w stays nil. Errors are
 // Redis's.
 func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error {
+	if w != nil && w.Reason == Order {
+		return e.placeInOrder(ctx, job, w)
+	}
 	if w == nil || job.Status != jobs.Pending {
 		return nil
 	}

@@ -53,6 +53,8 @@ const (
 	QueuePaused = "queue_paused"
 	// Parents: its parents have not completed.
 	Parents = "parents"
+	// Order: it waits behind another job of its key, which are called one at a time.
+	Order = "order"
 	// WorkerLost: it runs at a worker that has sent no heartbeat for a while, and waits to be recovered.
 	WorkerLost = "worker_lost"
 )
@@ -60,7 +62,7 @@ const (
 // Waiting is why a job does not run now, or, by its status, only seems to.
 type Waiting struct {
 	// Reason is one of the constants of this package.
-	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,turn,rate,concurrency,paused,queue_paused,parents,worker_lost" doc:"Why, for programs." example:"breaker_open"`
+	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,turn,rate,concurrency,paused,queue_paused,parents,order,worker_lost" doc:"Why, for programs." example:"breaker_open"`
 	// Text contains text of operators and APIs: the caller removes control characters before printing it.
 	Text string `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	// Until is on Redis's clock.
@@ -69,7 +71,7 @@ type Waiting struct {
 	// Ahead and AheadAtLeast are set by [Explainer.Place].
 	Ahead        *int `json:"ahead" doc:"How many jobs of its destination and priority start before it, or of its key if that holds it; null if it is in no queue, or that is not exact." example:"12"`
 	AheadAtLeast *int `json:"ahead_at_least" doc:"How many do at least, if ahead is not exact: keys take turns, or it is not among the first ones; else null." example:"10000"`
-	KeyAhead     *int `json:"key_ahead" doc:"How many jobs of its key are before it, if it waits for the turn or the limits of its key; else null." example:"3"`
+	KeyAhead     *int `json:"key_ahead" doc:"How many jobs of its key are before it, if it waits for the turn or the limits of its key, or behind another job of its key; else null." example:"3"`
 	MoreUrgent   *int `json:"more_urgent" doc:"How many jobs wait in the more urgent queues of its destination: most of them start before it; null if it is in no queue." example:"0"`
 
 	// Rank is its place in its queue, or among the jobs of its key, for a forecast.
@@ -98,12 +100,13 @@ type Explainer struct {
 	breakers map[string]breaker.Status
 	named    map[string][]breaker.NamedUse // by destination
 	paused   map[string]string             // by queue: what says that it is paused, "" if it is not
+	orders   map[string]*jobs.Job          // by the key of an order in Redis: its first job, nil for none
 	lost     map[string]time.Time          // by worker: the last sign of one that is lost; zero for a live one
 }
 
 // New returns an Explainer that has read nothing yet.
 func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
-	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, named: map[string][]breaker.NamedUse{}, paused: map[string]string{}, lost: map[string]time.Time{}}
+	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, named: map[string][]breaker.NamedUse{}, paused: map[string]string{}, orders: map[string]*jobs.Job{}, lost: map[string]time.Time{}}
 }
 
 // Waiting returns why the job waits; nil if it has ended, or runs at a live worker. Errors are Redis's.
@@ -116,6 +119,9 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	}
 	if job.Status == jobs.Running {
 		return e.running(ctx, job)
+	}
+	if InOrder(job) {
+		return e.inOrder(ctx, job)
 	}
 	queue, destination := e.ns().Queue(job.Destination, store.Priority(job.Priority)), job.Destination
 	status, err := e.breaker(ctx, job.Destination)

@@ -120,7 +120,7 @@ func (s *System) Jobs(ctx context.Context, o jobs.ListOptions) (page Page[Listed
 			break
 		}
 		item := &page.Items[i]
-		if item.Status == jobs.Waiting { // the parents are not read for a list
+		if item.Status == jobs.Waiting && !explain.InOrder(item.Job.Job) { // the parents are not read for a list
 			item.ETA = &jobs.ETA{Because: "it waits for its parents"}
 			continue
 		}

@@ -16,7 +16,7 @@ type Words struct{ Class, Text, Hint string }
 //
 //exhaustive:enforce
 var statuses = map[jobs.Status]Words{
-	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed."},
+	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed, or an earlier job of its key has not ended."},
 	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, deferred, or held by the breaker of its key."},
 	jobs.Running:      {"run", "Running", "A worker is calling the API."},
 	jobs.RetryPending: {"retry", "Retry pending", "Its last call failed; the next one is scheduled."},
