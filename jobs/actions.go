@@ -97,6 +97,7 @@ func (e *StatusError) Is(target error) bool { return target == ErrStatus }
 // Cancel cancels an unfinished job. A nil error means that the job will not be started
 // again: it is cancelled, or, if it was running, its worker is notified to cancel the call, and a call
 // that the destination accepted before that counts as completed. Children are cancelled too.
+// A failed job can be cancelled while it [Job.Blocks] the later jobs of its key; they go on then.
 // Errors: ErrNotFound, a *StatusError, ErrStuck, or Redis's.
 func (c *Client) Cancel(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionCancel, id, opts)

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 	"github.com/tidegate/tidegate/internal/queue/store"
 )
 
@@ -29,6 +32,29 @@ var actable = map[Action][]Status{
 	ActionExpire: {Waiting, Pending, RetryPending, Paused},
 }
 
+// allows reports whether an action of a filter applies to jobs in a status that the filter names. A failed job that
+// blocks the later jobs of its key can be cancelled.
+func allows(a Action, s Status) bool {
+	return slices.Contains(actable[a], s) || a == ActionCancel && s == Failed
+}
+
+// cancellable leaves out the failed jobs that keep no place in the order of their key.
+func (c *Client) cancellable(ctx context.Context, queue string, ids []string) ([]string, error) {
+	cmds, err := redispipe.Each(ctx, c.rdb, ids, func(pipe redis.Pipeliner, id string) *redis.SliceCmd {
+		return pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldLine)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read failed jobs: %w", err)
+	}
+	var out []string
+	for i, cmd := range cmds {
+		if f := cmd.Val(); f[0] != store.StateFailed || f[1] != nil {
+			out = append(out, ids[i])
+		}
+	}
+	return out, nil
+}
+
 // statesOf returns the states of records with one of the statuses.
 func statesOf(statuses []Status) []string {
 	var out []string
@@ -48,7 +74,8 @@ const actAtOnce = 1000
 const mostPasses = 10
 
 // ActWhere applies an action to all jobs that a filter selects, whatever their number. A
-// filter with statuses applies it only to jobs in one of them, even if they move meanwhile.
+// filter with statuses applies it only to jobs in one of them, even if they move meanwhile. A cancel applies to failed
+// jobs only if the filter names that status, and then to the ones with [Job.Blocks].
 // Jobs that are enqueued meanwhile may be left out. Errors: ErrInvalid, for a filter that
 // selects everything for instance, or Redis's, with the counts of what was done before it.
 func (c *Client) ActWhere(ctx context.Context, a Action, f Filter, opts ...ActOption) (ActSummary, error) {
@@ -206,12 +233,21 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	statuses := actable[a]
 	if len(f.Statuses) > 0 {
 		// Skip statuses that do not allow the action.
-		statuses = slices.DeleteFunc(slices.Clone(f.Statuses), func(s Status) bool { return !slices.Contains(actable[a], s) })
+		statuses = slices.DeleteFunc(slices.Clone(f.Statuses), func(s Status) bool { return !allows(a, s) })
 		if len(statuses) == 0 {
 			return nil
 		}
 	}
 	states := statesOf(statuses)
+	if act := visit; a == ActionCancel && slices.Contains(statuses, Failed) {
+		visit = func(s source, states, ids []string) error {
+			ids, err := c.cancellable(ctx, s.queue, ids)
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			return act(s, states, ids)
+		}
+	}
 	f.Statuses = statuses
 	sources, err := c.sources(ctx, f)
 	if err != nil {

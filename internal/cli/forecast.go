@@ -39,7 +39,7 @@ func (r *rows) addForecast(f *jobs.Forecast, now time.Time) {
 	r.add("destination", f.Destination)
 	r.add("backlog", strconv.Itoa(f.Backlog))
 	if f.Waiting > 0 {
-		r.add("waiting", plural(f.Waiting, "job waits", "jobs wait")+" for parents: not part of the forecast")
+		r.add("waiting", plural(f.Waiting, "job waits", "jobs wait")+" for parents or behind a job of the same key: not part of the forecast")
 	}
 	r.add("empty", etaText(f.EmptyAt, now))
 	r.addIf("held by", f.Binding)

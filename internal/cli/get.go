@@ -92,12 +92,16 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	if j.Waiting != nil {
 		r.add("waits", j.Waiting.Text)
 	}
+	if j.Blocks {
+		r.add("blocks", "the later jobs of key "+j.Key+", until it is retried or cancelled")
+	}
 	if j.ETA != nil && j.ETA.At != nil { // otherwise the line above says why
 		r.add("starts", etaText(*j.ETA, now))
 	}
 	if j.Priority != jobs.PriorityDefault {
 		r.add("priority", string(j.Priority))
 	}
+	r.addIf("order", string(j.Order))
 	r.addIf("batch", j.Batch)
 	r.addIf("after", strings.Join(j.After, ", "))
 	r.add("created", ago(&j.CreatedAt, now))

@@ -17,6 +17,8 @@ export interface JobFields {
   key?: string
   batch?: string
   priority?: 'high' | 'default' | 'low'
+  /** key: the jobs of the key are called one at a time, as they become due; none: at any time. Else as the destination says. */
+  order?: 'key' | 'none'
   /** Such as "1h", or seconds. */
   ttl?: string | number
   expires_at?: string
@@ -41,6 +43,8 @@ export interface Job {
   last_error: string
   waiting: { reason: string; text: string; until?: string | null; [field: string]: unknown } | null
   duplicate: boolean
+  /** A failed job that keeps its place in the order of its key: the later ones wait until it is retried or cancelled. */
+  blocks?: boolean
   [field: string]: unknown
 }
 

@@ -48,7 +48,7 @@ type Queue struct {
 	Entered []Mark
 	// Expiring are some of the jobs that expire.
 	Expiring []Expiring
-	// Waiting counts the jobs that wait for parents; they are not part of the forecast.
+	// Waiting counts the jobs that wait for parents, or behind another job of their key; they are not part of the forecast.
 	Waiting int
 }
 

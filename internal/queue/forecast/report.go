@@ -141,8 +141,8 @@ type Late struct {
 type Report struct {
 	Destination string    `json:"destination" doc:"Its name." example:"deviantart"`
 	At          time.Time `json:"at" doc:"Of when it is." example:"2030-01-31T14:35:00Z"`
-	Backlog     int       `json:"backlog" doc:"How many jobs are to start, without jobs that wait for parents or are paused." example:"120"`
-	Waiting     int       `json:"waiting_for_parents" doc:"How many wait for parents; they are not part of the forecast." example:"0"`
+	Backlog     int       `json:"backlog" doc:"How many jobs are to start, without jobs that wait for other jobs or are paused." example:"120"`
+	Waiting     int       `json:"waiting_for_parents" doc:"How many wait for parents, or behind another job of their key; they are not part of the forecast." example:"0"`
 	EmptyAt     ETA       `json:"empty_at" doc:"When the last job starts, if none is enqueued."`
 	Binding     string    `json:"binding" doc:"What holds the jobs now, and longest; empty: nothing does." example:"60 calls an hour"`
 	OneMore     string    `json:"one_more_worker" doc:"What one more worker would change." example:"nothing: 60 calls an hour hold the jobs"`

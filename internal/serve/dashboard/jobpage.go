@@ -70,7 +70,7 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 		return nil, fmt.Errorf("read job %s: %w", id, err)
 	}
 	job := found.Job
-	p := &jobPage{Job: job, CLI: id, Wait: waitOf(found), ETA: found.ETA, Actions: actsFor(string(job.Status))}
+	p := &jobPage{Job: job, CLI: id, Wait: waitOf(found), ETA: found.ETA, Actions: slices.DeleteFunc(slices.Clone(ops.Acts), func(a ops.Act) bool { return !a.OfferedFor(job) })}
 	history, err := d.ops.History(ctx, id)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return nil, fmt.Errorf("read the history of %s: %w", id, err)

@@ -49,8 +49,9 @@ func (e *Explainer) inOrder(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if err != nil {
 		return nil, err
 	}
-	w.brief = "waiting behind " + first.ID
-	w.Text = w.brief + " of the same key, " + does(first, why, e.now)
+	brief, text := does(first, why, e.now)
+	w.brief = "waiting behind " + first.ID + ", " + brief
+	w.Text = "waiting behind " + first.ID + " of the same key, " + text
 	return w, nil
 }
 
@@ -73,21 +74,23 @@ func (e *Explainer) firstInOrder(ctx context.Context, queue, key string) (*jobs.
 	return first, nil
 }
 
-// does words what the first job of a key does, and why it waits.
-func does(first *jobs.Job, why *Waiting, now time.Time) string {
+// does words what the first job of a key does, and why it waits: for a page that shows no times, and as a whole.
+func does(first *jobs.Job, why *Waiting, now time.Time) (brief, text string) {
 	switch {
 	case first.Status == jobs.Running && why == nil:
-		return "which is running"
+		brief = "which is running"
 	case why == nil:
-		return "which has just ended"
+		brief = "which has just ended"
 	case why.Reason == Paused:
-		return "which is " + why.Text
+		return "which is paused", "which is " + why.Text
 	case why.Reason == Queued:
-		return "which waits for a call"
+		brief = "which waits for a call"
 	case why.Reason == Retry && why.Until != nil:
-		return "which retries " + inAt(*why.Until, now)
+		return "which waits for its retry", "which retries " + inAt(*why.Until, now)
+	default:
+		return "which waits", "which waits: " + why.Text
 	}
-	return "which waits: " + why.Text
+	return brief, brief
 }
 
 // placeInOrder sets how many jobs of its key are before a job.

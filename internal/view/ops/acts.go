@@ -52,7 +52,7 @@ var Acts = []Act{
 	{
 		jobs.ActionCancel, "Cancel", "cancelled", "stop",
 		"Jobs that have not started never start. Calls of running jobs are interrupted; a job that the API has accepted by then is completed. Children are cancelled too.",
-		"A job that has not started never starts. The call of a running one is cut within a second; if the API had accepted it already, the job is completed. Jobs that come after a cancelled one are cancelled too.",
+		"A job that has not started never starts. The call of a running one is cut within a second; if the API had accepted it already, the job is completed. Jobs that come after a cancelled one are cancelled too. A failed job can be cancelled while it blocks the later jobs of its key; they go on then.",
 		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
 		true,
 	},
@@ -65,6 +65,17 @@ func ActNamed(action string) (Act, bool) {
 		return Act{}, false
 	}
 	return Acts[i], true
+}
+
+// Allows reports whether a filter of the act may name the status. Of the failed jobs only those that block the later
+// jobs of their key can be cancelled, so that no page offers it for all.
+func (a Act) Allows(s jobs.Status) bool {
+	return slices.Contains(a.For, s) || a.Action == jobs.ActionCancel && s == jobs.Failed
+}
+
+// OfferedFor reports whether a page offers the act for the job.
+func (a Act) OfferedFor(j *jobs.Job) bool {
+	return a.Offered(j.Status) || a.Action == jobs.ActionCancel && j.Blocks
 }
 
 // Offered reports whether a page offers the act for a job in the status.
@@ -85,7 +96,7 @@ func (e *StatusFilterError) Error() string {
 // Check returns a *StatusFilterError if the filter names a status that the act is not for.
 func (a Act) Check(f jobs.Filter) error {
 	for _, s := range f.Statuses {
-		if slices.Contains(jobs.Statuses, s) && !slices.Contains(a.For, s) {
+		if slices.Contains(jobs.Statuses, s) && !a.Allows(s) {
 			return &StatusFilterError{a, s}
 		}
 	}

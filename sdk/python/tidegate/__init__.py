@@ -80,7 +80,7 @@ class Tidegate:
     # Jobs
 
     def enqueue(self, destination: str, payload: Any, *, id: Optional[str] = None, **fields: Any) -> Json:
-        """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, batch, retry,
+        """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, order, batch, retry,
         cost, request, available_at, after, … With an id of your own the enqueue may be repeated."""
         job = {"id": id or str(uuid.uuid4()), "destination": destination, "payload": payload, **fields}
         return self._json("POST", "/v1/jobs", job)
