@@ -251,12 +251,12 @@ func TestNilArguments(t *testing.T) {
 	}
 	for _, f := range []any{
 		jobs.NewClient, jobs.WithLogger, jobs.WithCheck, jobs.WithTrace, jobs.WithDestinations, jobs.New, jobs.After, jobs.Costs, jobs.Refused, jobs.Reschedule, jobs.RateLimited,
-		jobs.Unreachable, jobs.Unauthorized, jobs.Fail, jobs.Discard, jobs.Encode, jobs.IfLate, jobs.Prioritize, jobs.Retry, jobs.WithLimits,
+		jobs.Unreachable, jobs.Unauthorized, jobs.Fail, jobs.Discard, jobs.Encode, jobs.IfLate, jobs.Prioritize, jobs.Order, jobs.Retry, jobs.WithLimits,
 		breaker.New, breaker.Judge, breaker.History, breaker.Incidents, breaker.Get, breaker.List, breaker.Trip, breaker.ForceClosed, breaker.Reset, breaker.NewVirtual,
 		hint.Join, hint.Parse, hint.LimitReached, hint.RetryLater,
 		breakerhttp.New, breakerhttp.Judge, breakerhttp.Key, breakerhttp.Cost, breakerhttp.Outcome, breakerhttp.RateLimitedIf, breakerhttp.RateLimitedStatus, breakerhttp.Hints, breakerhttp.Logger,
 		publisher.New, httpdest.New, httpdest.OpenTokens, publisher.Attempt, httpdest.CheckRequest, publisher.Client, publisher.WithClient, publisher.Typed[int],
-		publisher.Limits, publisher.KeyBy, publisher.Reserve, publisher.Turns, publisher.Breaker, publisher.Retry,
+		publisher.Limits, publisher.KeyBy, publisher.Reserve, publisher.Turns, publisher.Order, publisher.Breaker, publisher.Retry,
 		metrics.New, tracing.New, publishertest.NewClient, publishertest.NewJob, publishertest.Parent, publishertest.Play, publishertest.Publish, alerts.New, slack.New, pagerduty.New,
 	} {
 		v := reflect.ValueOf(f)

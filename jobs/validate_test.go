@@ -55,6 +55,9 @@ func TestValidate(t *testing.T) {
 		{"payload that is not a number", jobs.New("d", math.NaN()), "payload: cannot be encoded as JSON: json: unsupported value: NaN"},
 
 		{"priority", jobs.New("d", nil, jobs.Prioritize("urgent")), `priority: "urgent" is none of high, default, low`},
+		{"order", jobs.New("d", nil, jobs.Key("k"), jobs.Order("keys")), `order: "keys" is neither key nor none`},
+		{"order without a key", jobs.New("d", nil, jobs.Order(jobs.OrderKey)), "order: is key, but the job has no key; give it one, or leave the order out"},
+		{"no order needs no key", jobs.New("d", nil, jobs.Order(jobs.OrderNone)), ""},
 		{"no priority is the default one", jobs.New("d", nil, jobs.Prioritize("")), ""},
 		{"negative reschedules", jobs.New("d", nil, jobs.MaxReschedules(-1)), "max_reschedules: must not be negative; leave it out for no limit"},
 		{"negative delay", jobs.New("d", nil, jobs.Delay(-time.Second)), "delay: must not be negative"},

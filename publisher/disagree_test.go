@@ -77,11 +77,13 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	}
 	other := rules
 	other.Rate, other.FailureThreshold = breaker.Rates{{Calls: 20, Per: time.Second}}, 5
-	third := run("w3", 90*time.Second, publisher.Breaker(other), publisher.Setting("URL", secret+"2"), publisher.Timeout(time.Second))
+	third := run("w3", 90*time.Second, publisher.Breaker(other), publisher.Setting("URL", secret+"2"), publisher.Timeout(time.Second),
+		publisher.Order(jobs.OrderKey, publisher.OnFailBlock))
 	want := []string{
 		"the clock of worker w3 is 1m30s ahead of Redis's; set it by NTP",
 		"workers disagree on the URL of " + b.dest + ": w1, w2 / w3",
 		"workers disagree on the failure threshold of " + b.dest + ": w1, w2 / w3",
+		"workers disagree on the order of " + b.dest + ": w1, w2 / w3",
 		"workers disagree on the rate of " + b.dest + ": w1, w2 / w3",
 		"workers disagree on the timeout of " + b.dest + ": w1, w2 / w3",
 	}

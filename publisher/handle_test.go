@@ -43,6 +43,8 @@ func TestHandleValidatesItsOptions(t *testing.T) {
 		"a bad multiplier":  {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{CooldownMultiplier: 0.5})}, breakerOptions + "CooldownMultiplier is 0.5: want 1 to 1000"},
 		"a bad rate":        {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{Rate: breaker.Rates{{Calls: -1, Per: time.Second}}})}, breakerOptions + "Rate: it has -1 calls: want 1 to 1000000000"},
 		"a short probe":     {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{ProbeTimeout: time.Second})}, "ProbeTimeout is 1s, shorter than the timeout (30s): a second call could begin beside the probe"},
+		"a bad order":       {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Order("keys", publisher.OnFailSkip)}, `publisher: handle api: the order "keys" is neither key nor none`},
+		"a bad failure":     {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Order(jobs.OrderKey, "")}, `publisher: handle api: what a failed job does is "", neither skip nor block`},
 		"a nil option":      {"api", publisher.Func(succeed), []publisher.HandleOption{nil}, "option 1 is nil"},
 		"all of them wrong": {"API", publisher.Func(nil), []publisher.HandleOption{publisher.Concurrency(-1), publisher.Timeout(-1), publisher.Breaker(breaker.Options{FailureThreshold: -1})}, "the handler is nil\nconcurrency must be at least 1, is -1\ntimeout must be positive, is -1ns\nbreaker: options: FailureThreshold is -1: want at least 1"},
 	} {

@@ -187,11 +187,9 @@ func (s settings) compared() map[string]string {
 		"learn":           fmt.Sprint(!b.NoLearning),
 		"retry":           fmt.Sprint(s.retry),
 		"turns":           fmt.Sprint(!s.unfair, s.weights),
+		"order":           fmt.Sprint(s.order, " ", s.onFail),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
 		"reserve":         fmt.Sprint(s.reserve),
-	}
-	if s.lines() != (store.Lines{}) {
-		out["order"] = fmt.Sprint(s.order, " ", s.onFail)
 	}
 	if len(s.limits) > 0 {
 		out["limits"] = s.describeLimits()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, cost, costs, available_at, batch, after, on_success, on_failure, ttl, if_late, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, order, retry, max_reschedules, cost, costs, available_at, batch, after, on_success, on_failure, ttl, if_late, expires_at"
 )
 
 // mixed is a file with all kinds of lines, and what becomes of each that is bad.
@@ -45,7 +45,7 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"payload":1,"\u001b[2J":1}`, `[2J: `+unknownField)
 	add(`{"payload":"`+strings.Repeat("x", 100)+`"}`, `payload: has 102 bytes, at most 100 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference`)
 	add(`{"payload":"`+strings.Repeat("x", 400<<10)+`"}`, `is longer than 65636 bytes, which no line with a payload of at most 100 bytes is (MAX_PAYLOAD_BYTES)`)
-	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"cost":5,"available_at":"2099-01-31T14:35:00Z",`+
+	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","order":"key","max_reschedules":7,"cost":5,"available_at":"2099-01-31T14:35:00Z",`+
 		`"request":{"path":"/x","query":"a=b","headers":{"X-A":"b"}},"retry":{"max_retries":2,"retry_on":["timeout"]}}`, "")
 	add(`{"id":"e","destination":"shop","payload":1,"batch":"tuesday","after":["c","a"],"ttl":"7d"}`, "")
 	add(`{"id":"f","destination":"shop","payload":1,"after":["nope"]}`, `after: job "nope" not found; enqueue parents first`)

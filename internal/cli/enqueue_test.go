@@ -28,11 +28,11 @@ func TestEnqueueAllFlags(t *testing.T) {
 	at := time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
 	printed := decode[document](t, b.run(t, "enqueue", "-o", "json", "--destination", "shop", "--key", "alice",
 		"--payload", `{"title": "Sunset <3"}`, "--path", "/items/7", "--query", "a=b&c=d", "--header", "X-A: b", "--header", "X-Time:10:30,11",
-		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--cost", "40", "--priority", "high",
+		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--cost", "40", "--priority", "high", "--order", "key",
 		"--retry", "max=3,initial=10s,multiplier=1.5,max-delay=2m,on=timeout+failure").ok(t)).Job
 	zero := 0
 	want := jobs.Job{
-		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh,
+		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Order: jobs.OrderKey,
 		Payload: []byte(`{"title":"Sunset <3"}`), After: []string{},
 		Request:        jobs.Request{Path: "/items/7", Query: "a=b&c=d", Headers: map[string]string{"X-A": "b", "X-Time": "10:30,11"}},
 		MaxReschedules: &zero, Cost: 40, AvailableAt: at, Output: []byte("null"),

@@ -281,6 +281,7 @@ func TestGatewayRefuses(t *testing.T) {
 		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Kay", "a"}, 400, "is not known"},
 		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Cost", "a"}, 400, "whole number"},
 		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Priority", "urgent"}, 422, "job.priority"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Order", "key"}, 422, "has no key"},
 		{"POST", "/to/shop/x", "{}", []string{"Idempotency-Key", strings.Repeat("k", 256)}, 400, "1 to 255"},
 		{"POST", "/to/shop/x", "{}", []string{"As", "read"}, 403, "scope"},
 		{"POST", "/to/shop/x", "{}", []string{"As", "nobody"}, 401, "token"},
@@ -298,12 +299,12 @@ func TestGatewayRefuses(t *testing.T) {
 		t.Errorf("%d jobs", n)
 	}
 	got := b.post(t, "/to/stock/x?a=b", `{"a":1}`, "Tidegate-Key", "alice", "Tidegate-TTL", "1h", "Tidegate-Priority", "high", "Tidegate-Retry", "max=3",
-		"Tidegate-Batch", "monday", "Tidegate-Cost", "2", "As", "enqueue").ok(t, http.StatusAccepted)
+		"Tidegate-Batch", "monday", "Tidegate-Cost", "2", "Tidegate-Order", "key", "As", "enqueue").ok(t, http.StatusAccepted)
 	job, err := b.client.Get(t.Context(), decode[GatewayJob](t, got).ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job.Key != "alice" || job.ExpiresAt == nil || job.Priority != jobs.PriorityHigh || job.Retry.MaxRetries != 3 || job.Batch != "monday" || job.Cost != 2 || !job.Gateway {
+	if job.Key != "alice" || job.ExpiresAt == nil || job.Priority != jobs.PriorityHigh || job.Retry.MaxRetries != 3 || job.Batch != "monday" || job.Cost != 2 || job.Order != jobs.OrderKey || !job.Gateway {
 		t.Errorf("job %+v", job)
 	}
 }

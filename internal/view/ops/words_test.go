@@ -46,6 +46,7 @@ func TestActs(t *testing.T) {
 	}{
 		{"cancel", jobs.Running, true, true},
 		{"cancel", jobs.Completed, false, false},
+		{"cancel", jobs.Failed, false, true}, // only of one that blocks its key, which a filter finds
 		{"pause", jobs.Running, true, true},
 		{"resume", jobs.Running, false, true}, // it may be about to be paused, but a page does not know that
 		{"resume", jobs.Paused, true, true},
