@@ -83,7 +83,7 @@ func TestFile(t *testing.T) {
 	seven := 7
 	c := decode[document](t, b.run(t, "get", "c", "-o", "json").ok(t)).Job
 	c2 := jobs.Job{
-		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Payload: []byte("3"), Batch: "monday", After: []string{},
+		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Order: jobs.OrderKey, Payload: []byte("3"), Batch: "monday", After: []string{},
 		Request: jobs.Request{Path: "/x", Query: "a=b", Headers: map[string]string{"X-A": "b"}}, MaxReschedules: &seven, Cost: 5,
 		Retry:       &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
 		AvailableAt: c.AvailableAt, CreatedAt: c.CreatedAt, Output: []byte("null"),

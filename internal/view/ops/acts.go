@@ -67,8 +67,8 @@ func ActNamed(action string) (Act, bool) {
 	return Acts[i], true
 }
 
-// Allows reports whether a filter of the act may name the status. Of the failed jobs only those that block the later
-// jobs of their key can be cancelled, so that no page offers it for all.
+// Allows reports whether a filter of the act may name the status. A failed job can be cancelled only while it blocks the
+// later jobs of its key, so that no page offers it for all.
 func (a Act) Allows(s jobs.Status) bool {
 	return slices.Contains(a.For, s) || a.Action == jobs.ActionCancel && s == jobs.Failed
 }
