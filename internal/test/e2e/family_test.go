@@ -86,11 +86,17 @@ func (f *fleet) hurry(dests ...string) {
 	f.t.Helper()
 	ctx := context.Background()
 	for _, d := range dests {
-		key := store.DueKey(store.DefaultNamespace.Queue(d, store.Default))
-		for _, id := range f.rdb.ZRange(ctx, key, 0, -1).Val() {
-			if err := f.rdb.ZAddXX(ctx, key, redis.Z{Score: 1, Member: id}).Err(); err != nil {
-				f.t.Fatal(err)
-			}
+		f.makeDue(d, f.rdb.ZRange(ctx, store.DueKey(store.DefaultNamespace.Queue(d, store.Default)), 0, -1).Val())
+	}
+}
+
+// makeDue brings jobs forward that wait for a time.
+func (f *fleet) makeDue(dest string, ids []string) {
+	f.t.Helper()
+	for _, id := range ids {
+		key := store.DueKey(store.DefaultNamespace.Queue(dest, store.Default))
+		if err := f.rdb.ZAddXX(context.Background(), key, redis.Z{Score: 1, Member: id}).Err(); err != nil {
+			f.t.Fatal(err)
 		}
 	}
 }
