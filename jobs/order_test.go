@@ -43,7 +43,9 @@ func TestOrderIsSeen(t *testing.T) {
 		failed = append(failed, j)
 	}
 	b.place(failed, store.StateFailed)
-	line := func(id, line string) { b.must(b.rdb.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldLine, line).Err()) }
+	line := func(id, line string) {
+		b.must(b.rdb.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldLine, line).Err())
+	}
 	line("blocks", "block alice")
 	waits, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.ID("waits"), jobs.Key("alice")))
 	b.must(err)
