@@ -146,7 +146,11 @@ func (r *race) publisher() *publisher.Publisher {
 		return nil
 	}
 	for _, d := range destinations {
-		if err := p.Handle(d, publisher.Func(r.publish), publisher.Concurrency(4), publisher.Breaker(breaker.Options{Disabled: !r.keyed})); err != nil {
+		order := jobs.OrderNone
+		if store.DefaultNamespace.Queue(d, store.Default) == orderedQueue {
+			order = jobs.OrderKey
+		}
+		if err := p.Handle(d, publisher.Func(r.publish), publisher.Concurrency(4), publisher.Breaker(breaker.Options{Disabled: !r.keyed}), publisher.Order(order, publisher.OnFailSkip)); err != nil {
 			r.t.Error(err)
 		}
 	}
