@@ -25,6 +25,7 @@ type journal struct {
 	log       *slog.Logger
 	observers *observers
 	failures  *failureLog
+	lines     store.Lines
 	strangers outage.Limiter // types of tasks of other programs, logged once
 }
 
@@ -73,7 +74,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	log := o.Logger.With("destination", name)
 	d := &destination{handler: h, reach: &reach{log: log, timeout: s.timeout, changed: func() {}, waken: make(chan struct{})}, stuckAfter: stuckAfter, stopped: make(chan struct{})}
 	d.journal = journal{
-		name: name, log: log, observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
+		name: name, log: log, observers: newObservers(o.Observers, log), failures: &failureLog{log: log}, lines: s.lines(),
 		strangers: outage.Limiter{Every: math.MaxInt64},
 	}
 	d.s, d.rdb, d.o, d.unkeyed.Every = s, rdb, o, time.Minute

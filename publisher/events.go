@@ -38,6 +38,9 @@ type JobEvent struct {
 	Outcome string
 	// Exhausted is true for a failed job without retries left.
 	Exhausted bool
+	// Blocks is true for a failed job that by the settings of this worker keeps its place in the order of its key: the
+	// later jobs of the key wait until it is retried or cancelled. See OnFailBlock.
+	Blocks bool
 	// AvailableAt is when a rescheduled or retried job may run again; zero for other results.
 	AvailableAt time.Time
 	// RefusedAlone is true for a job that the API refused again although it accepted other jobs:
@@ -169,7 +172,7 @@ func (d *journal) applied(event *JobEvent, s store.Applied) {
 	case "":
 		return // another worker has recovered it meanwhile
 	case store.KindFail:
-		event.Result, event.LastError = FailedFinal, s.Error
+		event.Result, event.LastError, event.Blocks = FailedFinal, s.Error, d.blocks(event.Job)
 		d.failures.add(event.Job.ID, s.Error)
 	case store.KindCancel:
 		event.Result = Cancelled
@@ -197,6 +200,12 @@ func (d *journal) applied(event *JobEvent, s store.Applied) {
 	d.log.Debug("job", attrs...)
 }
 
+// blocks reports whether a failure of the job blocks the later jobs of its key.
+func (d *journal) blocks(job *jobs.Job) bool {
+	ordered := job.Order == jobs.OrderKey || job.Order == "" && d.lines.ByKey
+	return d.lines.Block && ordered && job.Key != ""
+}
+
 // recovered reports a job of a dead worker that this process has recovered.
 func (d *journal) recovered(msg *store.Message, s store.Applied) {
 	d.log.Warn("job of a dead worker recovered", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
@@ -208,7 +217,7 @@ func (d *journal) recovered(msg *store.Message, s store.Applied) {
 		job = stub(msg.Queue, msg.ID, msg.Headers[store.HeaderKey])
 	}
 	job.Status, job.Crashes, job.LastError = jobs.Failed, s.Count, s.Error
-	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
+	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error, Blocks: d.blocks(job)})
 }
 
 // unreadable reports a job that failed because its record cannot be read.
@@ -219,7 +228,7 @@ func (d *journal) unreadable(queue, id, key string, s store.Applied) {
 	d.failures.add(id, s.Error)
 	job := stub(queue, id, key)
 	job.Status, job.LastError = jobs.Failed, s.Error
-	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})
+	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error, Blocks: d.blocks(job)})
 }
 
 // expired reports jobs that this process has ended because they expired.

@@ -187,3 +187,35 @@ func TestPoisonIsReported(t *testing.T) {
 		t.Errorf("told once more: %+v", <-b.events)
 	}
 }
+
+// The event of a failed job tells whether the later jobs of its key wait for it, as the job's record does.
+func TestFailureTellsWhetherItBlocks(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		order  jobs.Ordering
+		onFail publisher.OnFail
+		opts   []jobs.Option
+		want   bool
+	}{
+		"block":                 {jobs.OrderKey, publisher.OnFailBlock, []jobs.Option{jobs.Key("alice")}, true},
+		"block, the job's":      {jobs.OrderNone, publisher.OnFailBlock, []jobs.Option{jobs.Key("alice"), jobs.Order(jobs.OrderKey)}, true},
+		"block, not the job's":  {jobs.OrderKey, publisher.OnFailBlock, []jobs.Option{jobs.Key("alice"), jobs.Order(jobs.OrderNone)}, false},
+		"block, without a key":  {jobs.OrderKey, publisher.OnFailBlock, nil, false},
+		"block, without orders": {jobs.OrderNone, publisher.OnFailBlock, []jobs.Option{jobs.Key("alice")}, false},
+		"skip":                  {jobs.OrderKey, publisher.OnFailSkip, []jobs.Option{jobs.Key("alice")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newFixture(t)
+			b.run(b.options(), func(context.Context, *jobs.Job) error { return jobs.Discard(errors.New("no such post")) },
+				publisher.Order(tc.order, tc.onFail))
+			job := b.enqueue(tc.opts...)
+			if e := b.want(publisher.FailedFinal); e.Blocks != tc.want {
+				t.Errorf("the event says %v", e.Blocks)
+			}
+			if j := b.record(job.ID); j.Blocks != tc.want {
+				t.Errorf("the record says %v", j.Blocks)
+			}
+		})
+	}
+}
