@@ -49,6 +49,7 @@ type Alerts struct {
 	breakers breaker.Namespace
 	client   *jobs.Client
 	now      func(context.Context) (time.Time, error) // Redis's clock; tests replace it
+	local    func() time.Time                         // this machine's clock; tests replace it
 	log      *slog.Logger
 	composer composer
 
@@ -70,10 +71,10 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	}
 	a := &Alerts{
 		o: o, rdb: rdb, store: stateStore{rdb, store.Namespace(o.Namespace), o.Logger}, breakers: breaker.Namespace(o.Namespace), log: o.Logger,
-		composer: composer{o.PublicURL, o.OpenTooLong},
-		buffer:   newBuffer(),
-		slots:    make(chan struct{}, concurrency-1),
-		logged:   outage.Limiter{Every: 10 * time.Minute},
+		local: time.Now, composer: composer{o.PublicURL, o.OpenTooLong},
+		buffer: newBuffer(),
+		slots:  make(chan struct{}, concurrency-1),
+		logged: outage.Limiter{Every: 10 * time.Minute},
 	}
 	a.o.Destinations = slices.Clone(o.Destinations)
 	if rdb != nil {

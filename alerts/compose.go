@@ -182,12 +182,17 @@ const maxURL = 3000
 
 // breakerPage is the address of a breaker's page in the dashboard, "" for none.
 func (c composer) breakerPage(name string) string {
+	return c.page("breakers", strings.TrimSuffix(plainName(name), allKeys))
+}
+
+// page is the address of a page in the dashboard, "" for none.
+func (c composer) page(path ...string) string {
 	u, err := url.Parse(c.publicURL)
 	markup := strings.ContainsAny(c.publicURL, "<>|\"` ") || strings.ContainsFunc(c.publicURL, func(r rune) bool { return !unicode.IsPrint(r) })
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || markup {
 		return ""
 	}
-	address := u.JoinPath("breakers", strings.TrimSuffix(plainName(name), allKeys)).String()
+	address := u.JoinPath(path...).String()
 	if len(address) > maxURL {
 		return ""
 	}

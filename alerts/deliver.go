@@ -128,7 +128,11 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 		return err
 	}
 	if what.Single != nil {
-		return s.try(ctx, job, func() error { return s.sendSingle(ctx, job, what.Single) })
+		send := s.sendSingle
+		if what.Single.Kind == blockedKeys {
+			send = s.sendBlocked
+		}
+		return s.try(ctx, job, func() error { return send(ctx, job, what.Single) })
 	}
 	for {
 		read, err := s.update(ctx, what.Subject, what.Opened)

@@ -24,7 +24,8 @@
 // incident as the dedup key. The keys of a destination that are limited share a thread, which does not page, and
 // those whose credentials are refused another one. Every 30 seconds one worker looks for destinations
 // that no worker reaches or serves: those are single notices, one when that begins and one when it
-// ends. That Redis cannot be reached is reported by each worker to pagers, and by one to the others.
+// ends. A failed job that blocks the later jobs of its key is a single notice, too, at most one for a destination within
+// 10 minutes: see blocked.go. That Redis cannot be reached is reported by each worker to pagers, and by one to the others.
 //
 // Notices are data ([notice.Notice]); notifiers render them: see package notice.
 //

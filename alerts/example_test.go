@@ -128,6 +128,7 @@ func ExampleAlerts_Test() {
 	// Slack: destination out of reach: ok
 	// Slack: destination without a worker: ok
 	// Slack: destination back: ok
+	// Slack: key blocked by a failed job: ok
 	// Slack: Redis unreachable: ok
 	// Slack: Redis back: ok
 }

@@ -21,6 +21,7 @@ const (
 	unreached    = "unreached"
 	unservedJobs = "unserved"
 	flows        = "flows" // unreached or unservedJobs is over: jobs run again, or there are none
+	blockedKeys  = "blocked_keys"
 )
 
 // singles are the kinds that belong to no incident.
@@ -33,4 +34,5 @@ var singles = map[string]struct {
 	unreached:    {class: "destination out of reach", test: "destination out of reach", critical: true},
 	unservedJobs: {class: "destination without a worker", test: "destination without a worker"},
 	flows:        {class: "destination without a worker", test: "destination back"},
+	blockedKeys:  {class: "key blocked by a failed job", test: "key blocked by a failed job"},
 }

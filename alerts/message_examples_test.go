@@ -209,6 +209,12 @@ func examples() []example {
 	of("unserved", single{Kind: unservedJobs, Destination: "shop", Since: afterNoon(0), At: afterNoon(10 * time.Minute), Backlog: 1204}, nil)
 	of("unserved-ever", single{Kind: unservedJobs, Destination: "shop", At: afterNoon(0), Backlog: 1}, nil)
 	of("served-again", single{Kind: flows, Destination: "shop", At: afterNoon(20 * time.Minute), Problem: "served"}, nil)
+	blocked := single{
+		Kind: blockedKeys, Destination: "shop", Key: "alice", Job: "post-7", Since: afterNoon(0), At: afterNoon(5 * time.Second), Backlog: 41,
+		Problem: `answered 422 Unprocessable Entity: {"error":"title is too long"}`,
+	}
+	of("blocked-key", blocked, nil)
+	of("blocked-keys", blocked, func(s *single) { s.Others, s.Backlog = 498, 0 })
 	of("redis-lost", lost, nil)
 	of("redis-lost-password", lost, func(s *single) {
 		s.Problem = "it refuses to write: WRONGPASS invalid username-password pair or user is disabled."

@@ -69,9 +69,9 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	}
 	span := time.Duration(n) * time.Millisecond
 	list := []*notice.Notice{c.compose(notice.Opened, &s), composer{c.publicURL, span}.compose(notice.Page, &s), c.compose(notice.Recovered, &s)}
-	for _, kind := range []string{unreached, unservedJobs, flows, redisLost, redisBack} {
+	for _, kind := range []string{unreached, unservedJobs, flows, blockedKeys, redisLost, redisBack} {
 		x := single{
-			Kind: kind, Destination: name, By: text, At: s.Now, Since: at, Problem: text, Backlog: n,
+			Kind: kind, Destination: name, By: text, At: s.Now, Since: at, Problem: text, Backlog: n, Job: text, Key: key, Others: n, AtLeast: flag(11),
 		}
 		list = append(list, x.compose(c))
 	}

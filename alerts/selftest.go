@@ -117,13 +117,13 @@ func (a *Alerts) samples(pager bool) []sample {
 	case a.o.OpenTooLong <= 0:
 		list = slices.Delete(list, 1, 2)
 	}
-	kinds := []string{unreached, unservedJobs, flows, redisLost, redisBack}
+	kinds := []string{unreached, unservedJobs, flows, blockedKeys, redisLost, redisBack}
 	if pager {
 		kinds = nil
 	}
 	for _, kind := range kinds {
 		n := (&single{
-			Kind: kind, Destination: d, At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because, Backlog: 12,
+			Kind: kind, Destination: d, At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because, Backlog: 12, Job: "test-job", Key: "test-key",
 		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread
 		list = append(list, sample{singles[kind].test, n, false})

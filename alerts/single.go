@@ -22,6 +22,12 @@ type single struct {
 	// Problem is why; of flows, one of "reached", "served", "left" and "empty".
 	Problem string `json:"problem,omitempty"`
 	Backlog int    `json:"backlog,omitempty"`
+	// Of blockedKeys: Job is the failed job that blocks Key, and Others counts the other keys of the destination that
+	// failed jobs block; AtLeast if there may be more. The facts are read when the notice is sent.
+	Job     string `json:"job,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Others  int    `json:"others,omitempty"`
+	AtLeast bool   `json:"at_least,omitempty"`
 }
 
 // compose makes the notice.
@@ -33,6 +39,8 @@ func (s *single) compose(c composer) *notice.Notice {
 		n.Kind, n.Attention = notice.Resolved, true
 	case unreached, unservedJobs:
 		n.Link = c.breakerPage(s.Destination)
+	case blockedKeys:
+		n.Link = c.page("jobs", plainName(s.Job))
 	}
 	if s.Kind != redisLost && s.Kind != redisBack { // the fleet's
 		n.Subject = plainName(s.Destination)

@@ -113,11 +113,13 @@ func (b *buffer) add(list ...trigger) {
 	})
 }
 
-// Observe makes a publisher report to these Alerts: the transitions of its breakers, and its refused
-// calls, which are the reasons that alerts give. It panics if o is nil.
+// Observe makes a publisher report to these Alerts: the transitions of its breakers, its refused
+// calls, which are the reasons that alerts give, and the failed jobs that block the later jobs of their keys. It
+// panics if o is nil.
 func (a *Alerts) Observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{
 		OnTransition: a.onTransition,
+		OnJob:        a.onJob,
 		OnAnswer: func(x publisher.Answer) {
 			kind := map[string]string{publisher.OutcomeRateLimited: limited, publisher.OutcomeUnauthorized: tokenRefused}[x.Outcome]
 			a.noteRefusal(refusal{

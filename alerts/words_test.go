@@ -52,6 +52,7 @@ func TestRulesOfPrometheus(t *testing.T) {
 		limitedKeys: "TidegateManyKeysLimited", refusedOfKeys: "TidegateManyKeysLimited",
 		redisLost: "TidegateRedisDown", redisBack: "TidegateRedisDown",
 		unreached: "TidegateDestinationUnreachable", unservedJobs: "TidegateDestinationUnserved", flows: "TidegateDestinationUnserved",
+		blockedKeys: "TidegateJobsFailing",
 	}
 	for kind := range templates() {
 		name, known := twins[kind]
