@@ -254,11 +254,45 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 		return err
 	}
 	for _, s := range sources {
-		if err := c.walkSource(ctx, s, f, states, visit); err != nil {
+		walk := c.walkSource
+		if a == ActionRetry {
+			walk = c.walkBack
+		}
+		if err := walk(ctx, s, f, states, visit); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mostBack is how many ids walkBack keeps.
+const mostBack = 100_000
+
+// walkBack is walkSource from the oldest job to the newest, so that failed jobs are retried in the order in which they
+// failed, which is also their order within a key. It keeps up to mostBack ids; where a source has more, the newest mostBack
+// are visited before the others.
+func (c *Client) walkBack(ctx context.Context, s source, f Filter, states []string, visit func(s source, states, ids []string) error) error {
+	var kept []string
+	back := func() error {
+		slices.Reverse(kept)
+		for ids := range slices.Chunk(kept, actAtOnce) {
+			if err := visit(s, states, ids); err != nil {
+				return err
+			}
+		}
+		kept = kept[:0]
+		return nil
+	}
+	err := c.walkSource(ctx, s, f, states, func(_ source, _, ids []string) error {
+		if kept = append(kept, ids...); len(kept) < mostBack {
+			return nil
+		}
+		return back()
+	})
+	if err != nil {
+		return err
+	}
+	return back()
 }
 
 // walkSource visits the ids of one source. It reads records only to filter by them: the

@@ -2,12 +2,16 @@ package jobs_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A job keeps its order, which is in its record only if the job has one.
@@ -78,5 +82,25 @@ func TestOrderIsSeen(t *testing.T) {
 	}
 	if n, err := b.CountWhere(ctx, jobs.ActionCancel, jobs.Filter{Key: "alice"}); err != nil || n != 1 {
 		t.Errorf("%d jobs would be cancelled by their key, want the waiting one; %v", n, err)
+	}
+}
+
+// Failed jobs that a filter retries run in the order in which they failed.
+func TestRetryKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := benchOn(t, redistest.Database(t).Client(t))
+	var want []string
+	for i := range 5 {
+		j, err := b.Enqueue(ctx, jobs.New(b.dest, i, jobs.Key("alice")))
+		b.must(err)
+		b.place([]*jobs.Job{j}, store.StateFailed)
+		b.must(b.rdb.ZAddXX(ctx, store.FailedKey(b.queue()), redis.Z{Score: float64(time.Now().Unix() + int64(i) - 10), Member: j.ID}).Err())
+		want = append([]string{j.ID}, want...) // the list begins with the last one
+	}
+	sum, err := b.ActWhere(ctx, jobs.ActionRetry, jobs.Filter{Destination: b.dest})
+	b.must(err)
+	if got := b.rdb.LRange(ctx, store.PendingKey(b.queue()), 0, -1).Val(); sum.Done != 5 || !slices.Equal(got, want) {
+		t.Errorf("%d jobs are pending as %v, want %v", sum.Done, got, want)
 	}
 }

@@ -444,7 +444,7 @@ func TestDamage(t *testing.T) {
 				p.zadd(line+"gone", 1, "deleted")
 				p.zadd(line+"gone", 2, "freed")
 			},
-			want: []string{"waits_wrong freed unlisted"},
+			want: []string{"entry_without_job deleted", "waits_wrong unlisted"},
 			after: func(p *patient) {
 				p.wantState("behind", "waiting")
 				p.wantState("freed", "pending")

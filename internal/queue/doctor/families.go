@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/base/redispipe"
 	"github.com/tidegate/tidegate/internal/queue/store"
 
 	"github.com/redis/go-redis/v9"
@@ -37,9 +38,19 @@ func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 		if err != nil {
 			return fmt.Errorf("read waiting jobs of %s: %w", queue, err)
 		}
-		for _, z := range waiting {
+		lines, err := redispipe.Each(ctx, p.rdb, waiting, func(pipe redis.Pipeliner, z redis.Z) *redis.BoolCmd {
 			id, _ := z.Member.(string)
-			if err := p.o.Family(ctx, queue, id); err != nil {
+			return pipe.HExists(ctx, store.TaskKey(queue, id), store.FieldLine)
+		})
+		if err != nil {
+			return fmt.Errorf("read waiting jobs of %s: %w", queue, err)
+		}
+		for i, z := range waiting {
+			id, _ := z.Member.(string)
+			// A job that waits behind another one of its key has no parents any more.
+			if lines[i].Val() {
+				// Nothing to register.
+			} else if err := p.o.Family(ctx, queue, id); err != nil {
 				if err := p.noFamily(ctx, fmt.Errorf("register job %s with its parents: %w", id, err)); err != nil {
 					return err
 				}

@@ -123,6 +123,8 @@ func (p *pass) inspect(ctx context.Context, keys []string) error {
 			sets = append(sets, index{queue, key, "a batch", "batch", batch})
 		} else if name, ok := strings.CutPrefix(rest, "held:"); ok && !asynqs {
 			sets = append(sets, index{queue, key, "the held jobs of a key", "held", name})
+		} else if name, ok := strings.CutPrefix(rest, store.LinePrefix); ok && !asynqs {
+			sets = append(sets, index{queue, key, "the order of a key", "line", name})
 		} else if strings.HasPrefix(rest, store.DeferredPrefix) && !asynqs {
 			sets = append(sets, index{queue, key, "the jobs that a breaker deferred", "deferred", ""})
 		} else if parent, ok := strings.CutPrefix(rest, "children:"); ok && !asynqs {

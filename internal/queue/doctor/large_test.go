@@ -169,6 +169,12 @@ func TestChildrenAreRegisteredAgain(t *testing.T) {
 		p.zadd(p.index(store.StateWaiting), long-float64(i%3), id)
 	}
 	p.in(store.StateWaiting, "new")
+	// A job that waits behind another one of its key has no parents any more.
+	p.zadd(p.index(store.StateWaiting), long, p.in(store.StateWaiting, "inline"))
+	p.set("inline", store.FieldLine, "skip key")
+	p.zadd(store.LineKey(p.queue, "key"), 1, p.in(store.StatePaused, "first"))
+	p.set("first", store.FieldLine, "skip key")
+	p.zadd(store.LineKey(p.queue, "key"), 2, "inline")
 	asked := map[string]int{}
 	o := doctor.Options{Family: func(_ context.Context, queue, id string) error {
 		asked[queue+" "+id]++

@@ -203,3 +203,103 @@ func TestLineWithoutItsFirst(t *testing.T) {
 	}
 	s.wantStates("b active, c waiting")
 }
+
+// Jobs that the turns of their key hold back are not in its line yet. One that is enqueued later does not pass them.
+func TestLineBehindHeldJobs(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t).marked()
+	in := func(run, key string, n int, scarce bool) (ids []string, places map[string]string) {
+		reply := s.fetch(store.FetchArgs{Queue: s.queue, Run: run, Key: key, Worker: "host:1", Max: n, Scarce: scarce, Lines: store.Lines{ByKey: true}})
+		places = map[string]string{}
+		for _, j := range reply.Jobs {
+			ids, places[j.ID] = append(ids, j.ID), j.Place
+		}
+		return ids, places
+	}
+	s.keyed("k", "a", "c", "d")
+	s.keyed("m", "other")
+	_, places := in("r1", "", 1, true)
+	s.sendHold("r1", held("a", "k", places["a"], -1000)) // its key's limit refuses it for a while
+	s.wantHeld("k", "a", "c", "d")
+	s.keyed("k", "e")
+	in("r2", "", 4, false)
+	var got []string
+	for i := range 12 {
+		for _, key := range []string{"k", ""} {
+			ids, _ := in(fmt.Sprint("r3", i, key), key, 1, false)
+			got = append(got, ids...)
+			completeJobs(s, 100, ids...)
+		}
+	}
+	if fmt.Sprint(got) != "[a c d e]" {
+		t.Errorf("ran %v, want [a c d e]", got)
+	}
+}
+
+// The jobs of a line that is cancelled leave nothing in the queue, and keep their order when they are retried.
+func TestCancelledLine(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	block := store.Lines{ByKey: true, Block: true}
+	s.keyed("k", "a", "b", "c", "d")
+	s.inLine(4, block)
+	applyToJob(s, "a", store.Outcome{Kind: store.KindFail, Error: "boom"})
+	s.act(store.Cancel, store.Done, "a", "b", "c", "d")
+	if n := s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val(); n > 0 {
+		t.Errorf("%d tombstones are left", n)
+	}
+	s.act(store.Retry, store.Done, "b", "c", "d")
+	var got []string
+	for range 3 {
+		ids := s.inLine(4, block)
+		got = append(got, ids...)
+		completeJobs(s, 100, ids...)
+	}
+	if fmt.Sprint(got) != "[b c d]" {
+		t.Errorf("ran %v, want b, c and d", got)
+	}
+}
+
+// A first job that a worker of an older version has completed holds its line until a job of the key is fetched.
+func TestLineWhoseFirstEndedUnseen(t *testing.T) {
+	t.Parallel()
+	s, ctx, skip := realQueue(t), context.Background(), store.Lines{ByKey: true}
+	s.keyed("k", "a", "b")
+	s.inLine(2, skip)
+	s.must(s.rdb.LRem(ctx, store.ActiveKey(s.queue), 1, "a").Err())
+	s.must(s.rdb.ZRem(ctx, store.LeaseKey(s.queue), "a").Err())
+	s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "a"), store.FieldState, store.StateCompleted, store.FieldEndedAt, "1").Err())
+	s.must(s.rdb.ZAdd(ctx, store.CompletedKey(s.queue), zAt("a", 4e9)).Err())
+	s.keyed("k", "c")
+	var got []string
+	for range 2 {
+		got = append(got, s.inLine(2, skip)...)
+	}
+	if fmt.Sprint(got) != "[b]" {
+		t.Errorf("fetched %v, want b", got)
+	}
+	s.wantStates("a completed, b active, c waiting")
+}
+
+// A new job with the id of a deleted one does not take its place.
+func TestNewJobOfAnOldID(t *testing.T) {
+	t.Parallel()
+	s, ctx, skip := realQueue(t), context.Background(), store.Lines{ByKey: true}
+	s.keyed("k", "a", "b", "c")
+	s.inLine(3, skip)
+	applyToJob(s, "a", store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)})
+	for _, set := range []string{store.RetryKey(s.queue), store.DueKey(s.queue)} {
+		s.must(s.rdb.ZRem(ctx, set, "a").Err())
+	}
+	s.must(s.rdb.Del(ctx, store.TaskKey(s.queue, "a")).Err())
+	s.keyed("k", "a")
+	var got []string
+	for range 6 {
+		ids := s.inLine(4, skip)
+		got = append(got, ids...)
+		completeJobs(s, 100, ids...)
+	}
+	if fmt.Sprint(got) != "[b c a]" {
+		t.Errorf("ran %v, want [b c a]", got)
+	}
+}

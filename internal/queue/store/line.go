@@ -10,7 +10,10 @@ import (
 
 // LineKey is the ZSET of the jobs of one key that are called one at a time, in their order. All others wait behind
 // the first member.
-func LineKey(queue, key string) string { return ours(queue, "line:"+key) }
+func LineKey(queue, key string) string { return ours(queue, LinePrefix+key) }
+
+// LinePrefix begins the names of lines, after their queue.
+const LinePrefix = "line:"
 
 // ReasonOrder is the reason of a job that waits behind another job of its key. Its data is the key.
 const ReasonOrder = "order"

@@ -64,12 +64,17 @@ func (e *Explainer) firstInOrder(ctx context.Context, queue, key string) (*jobs.
 	if id == "" {
 		return nil, nil
 	}
-	first, err := e.client.Get(ctx, id)
-	if errors.Is(err, jobs.ErrNotFound) {
+	// Not by the client: another destination may have a job of the same id.
+	fields, err := e.rdb.HGetAll(ctx, store.TaskKey(queue, id)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("explain: read the first job of key %s: %w", key, err)
+	}
+	if len(fields) == 0 {
 		return nil, nil
 	}
+	first, err := store.JobOf[jobs.Job](nil, fields)
 	if err != nil {
-		return nil, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("explain: read the first job of key %s: %w", key, err)
 	}
 	return first, nil
 }

@@ -268,6 +268,12 @@ end
 -- Removes a job from the index of its state.
 local function take_out(id, key, state)
   if state == 'pending' then
+    -- A job that its line has just put at the head goes without one, or a line that is cancelled would leave one for each
+    -- job, in the reverse order.
+    if redis.call('HEXISTS', key, 'line') == 1 and redis.call('LINDEX', asynq .. 'pending', -1) == id then
+      redis.call('RPOP', asynq .. 'pending')
+      return
+    end
     redis.call('HSET', key, 'tombstone', '1')
     redis.call('INCR', ours .. 'tombstones')
   elseif state == 'scheduled' or state == 'retry' then
@@ -452,7 +458,10 @@ local function first_of_line(name)
     local id = redis.call('ZRANGE', line_of(name), 0, 0)[1]
     local key = task(id or '')
     local f = redis.call('HMGET', key, 'line', 'state', 'waits')
-    local _, of = line_named(f[1])
+    local on_fail, of = line_named(f[1])
+    if final[f[2] or ''] and not (f[2] == 'failed' and on_fail == 'block') then
+      of = nil -- it ended by a script that knows no lines
+    end
     if of == name and f[2] == 'waiting' and (tonumber(f[3] or '') or 0) <= 0 then
       take_out(id, key, 'waiting')
       keep_age(id, key)
@@ -473,7 +482,11 @@ end
 local function is_first(id, key, name, on_fail)
   local last = redis.call('ZRANGE', line_of(name), -1, -1, 'WITHSCORES')[2]
   local place = math.max(clock[1] * 1000000 + clock[2], (tonumber(last or '') or 0) + 1)
-  redis.call('ZADD', line_of(name), 'NX', int(place), id)
+  if line_named(redis.call('HGET', key, 'line')) then
+    redis.call('ZADD', line_of(name), 'NX', int(place), id)
+  else -- an entry is of a deleted job that had its id
+    redis.call('ZADD', line_of(name), int(place), id)
+  end
   redis.call('HSET', key, 'line', on_fail .. ' ' .. name)
   if first_of_line(name) == id then
     return true

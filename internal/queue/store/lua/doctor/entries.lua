@@ -103,6 +103,15 @@ function checks.turns(name)
   return tonumber(redis.call('ZSCORE', ours .. 'held_keys', name) or '') ~= tonumber(in_turns) and 'key_empty'
 end
 
+-- The line of a key: its jobs are in it until they have ended. One that has failed may block it.
+function checks.line(id)
+  local f = redis.call('HMGET', task(id), 'state', 'line')
+  local on_fail, name = line_named(f[2])
+  if name ~= of or final[f[1] or ''] and not (f[1] == 'failed' and on_fail == 'block') then
+    return stale(f[1])
+  end
+end
+
 -- Jobs of one batch, and the held jobs of one key. Its name is listed, as long as it has jobs.
 local function of_name(field, state)
   return function(id)
@@ -129,6 +138,9 @@ for i = 1, #r[2], width do
       redis.call(remove, set, id)
     end
   end
+end
+if check == 'line' and not dry then
+  first_of_line(of) -- goes on, if what held it is gone
 end
 local list = names[check]
 if list and good and not redis.call('ZSCORE', ours .. list[1], of) then

@@ -51,12 +51,10 @@ local function put_back(id, key, state, available, ended)
   repaired(key, state, 'was in no index')
 end
 
--- Whether a job waits behind another one of its key.
+-- Whether a job is in the line of its key. Whether the line goes on is checked with its entries.
 local function waits_in_line(id, key)
   local _, name = line_named(redis.call('HGET', key, 'line'))
-  local first = name and redis.call('ZSCORE', line_of(name), id) and redis.call('ZRANGE', line_of(name), 0, 0)[1]
-  local _, of = line_named(first and first ~= id and redis.call('HGET', task(first), 'line'))
-  return of == name and name
+  return name and redis.call('ZSCORE', line_of(name), id)
 end
 
 -- The number of parents that a job waits for is the number of its fields after:<id> which are not
