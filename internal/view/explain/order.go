@@ -41,7 +41,7 @@ func (e *Explainer) inOrder(ctx context.Context, job *jobs.Job) (*Waiting, error
 		w.Text = "the next of key " + job.Key + "; a worker takes it up"
 		return w, nil
 	case first.Status == jobs.Failed:
-		w.brief = "waiting behind " + first.ID + ", which failed"
+		w.brief = "waiting behind " + first.ID + ", which failed: retry or cancel that job"
 		w.Text = fmt.Sprintf("waiting behind %s of the same key, which failed: retry or cancel that job, and the jobs of key %s go on", first.ID, job.Key)
 		return w, nil
 	}

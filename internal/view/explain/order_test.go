@@ -45,7 +45,7 @@ func TestOrder(t *testing.T) {
 		{"deferred", []any{"state", "scheduled", "available_at", now.Add(time.Minute).UnixMilli(), "reason", "publisher"}, "which waits: rescheduled by its handler: starts in 1m, at ", "which waits"},
 		{"due", []any{"state", "pending"}, "which waits for a call", "which waits for a call"},
 		{"paused", []any{"state", "paused", "action_by", "ann"}, "which is paused by ann until it is resumed", "which is paused"},
-		{"failed", []any{"state", "failed", "ended_at", now.UnixMilli()}, "which failed: retry or cancel that job, and the jobs of key runs go on", "which failed"},
+		{"failed", []any{"state", "failed", "ended_at", now.UnixMilli()}, "which failed: retry or cancel that job, and the jobs of key runs go on", "which failed: retry or cancel that job"},
 		{"ended", []any{"state", "completed"}, "which has just ended", "which has just ended"},
 	} {
 		key, ids := row.name, []string{row.name + "-1", row.name + "-2", row.name + "-3"}
