@@ -83,7 +83,7 @@ type blockingJob struct {
 }
 
 // blockingJobs returns the failed jobs of a destination that block their keys, in the order in which they failed. whole is
-// false if there are more failed jobs than blockedRead.
+// false if a priority has more failed jobs than blockedRead, and only the latest were looked at.
 func (a *Alerts) blockingJobs(ctx context.Context, destination string) (list []blockingJob, whole bool, err error) {
 	whole = true
 	for _, queue := range a.store.ns.Queues(destination) {

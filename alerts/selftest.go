@@ -122,8 +122,12 @@ func (a *Alerts) samples(pager bool) []sample {
 		kinds = nil
 	}
 	for _, kind := range kinds {
+		problem := because
+		if kind == flows {
+			problem = "served"
+		}
 		n := (&single{
-			Kind: kind, Destination: d, At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: because, Backlog: 12, Job: "test-job", Key: "test-key",
+			Kind: kind, Destination: d, At: now, Since: now.Add(-2 * time.Hour), By: a.o.Worker, Problem: problem, Backlog: 12, Job: "test-job", Key: "test-key",
 		}).compose(c)
 		n.Kind, n.Attention = notice.Single, false // each in another thread
 		list = append(list, sample{singles[kind].test, n, false})
