@@ -89,7 +89,8 @@ func TestReportsOfTenantsAreAboutTheirKeysOnly(t *testing.T) {
 				t.Errorf("the destination is %s: %+v", s.State, s)
 			}
 			if c.name == "500" {
-				if own := h.breaker("shop/acme:one"); own.State != breaker.Open {
+				// On a slow machine it may be time to test it already.
+				if own := h.breaker("shop/acme:one"); own.State == breaker.Closed {
 					t.Errorf("the tenant's own key is %s after ten 500", own.State)
 				}
 			}
