@@ -273,7 +273,6 @@ func TestEnqueueBusy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	a := build(Options{Redis: b.rdb, Client: b.client})
-	a.bodies.patience = 10 * time.Millisecond
 	hold := func(name string) func() {
 		leave := a.bodies.enter(access.With(t.Context(), access.Identity{Name: name}), mostBodyBytes/2)
 		if leave == nil {
@@ -282,6 +281,7 @@ func TestEnqueueBusy(t *testing.T) {
 		return leave
 	}
 	bob, eve := hold("bob"), hold("eve")
+	a.bodies.patience = 10 * time.Millisecond
 	for _, kind := range []string{jsonType, ndjsonType} {
 		b := &bench{url: serve(t, as(a))}
 		answer := b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", kind)
