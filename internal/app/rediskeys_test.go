@@ -159,7 +159,7 @@ func TestKeysInRedisAreListed(t *testing.T) {
 	enqueue("expires", jobs.TTL(0))
 	enqueue("cancelled", jobs.Delay(time.Hour))
 	enqueue("paused", jobs.Delay(time.Hour))
-	enqueue("retried", jobs.Path("/limited"), jobs.Key("alice"), jobs.MaxReschedules(100))
+	enqueue("retried", jobs.Path("/limited"), jobs.Key("alice"), jobs.Order(jobs.OrderKey), jobs.MaxReschedules(100))
 	if err := errors.Join(client.Cancel(ctx, "cancelled"), client.Pause(ctx, "paused")); err != nil {
 		t.Fatal(err)
 	}
