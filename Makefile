@@ -34,10 +34,10 @@ build: ## Build the binaries into .bin
 .PHONY: test
 test: redis cc curl chromium interpreters fmt-check ## Run all checks and all tests, as CI does
 	@# Tests wait more than they compute: what only computes runs beside them and yields to them.
-	@nice -n 10 $(MAKE) --no-print-directory --keep-going lint test-client test-bench & beside=$$!; \
+	@nice -n 10 $(MAKE) --no-print-directory --keep-going lint test-client & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	failed=; $(MAKE) --no-print-directory test-race || failed=', tests (named above)'; \
-	wait $$beside || failed="$$failed, lint, test-client or test-bench"; \
+	wait $$beside || failed="$$failed, lint or test-client"; \
 	scripts/count.sh; \
 	[ -z "$$failed" ] || { echo "make test: FAILED: $${failed#, }; everything else ran and passed" >&2; exit 1; }; \
 	echo 'make test: everything ran and passed'
@@ -80,6 +80,7 @@ test-client: redis ## Test the HTTP API with a client that is generated from its
 lint: $(GOLANGCI) ## Run golangci-lint
 	$(GOLANGCI) config verify
 	$(GOLANGCI) run
+	cd bench && $(GO) vet .
 
 .PHONY: bench
 bench: redis ## Run the benchmarks and the comparisons with other programs
@@ -98,6 +99,7 @@ oracle: redis ## Compare the learned limits with an oracle that knows them
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour
 	@# In turn, each with a timeout of its own. What fails prints the seed that repeats it.
+	$(MAKE) --no-print-directory test-bench
 	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/test/modeltest
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run Soak $(ARGS) ./internal/app
 	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
