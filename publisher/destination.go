@@ -119,7 +119,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		Gate: g, KeyOf: d.limitKeys(), AskAll: d.s.vary(),
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
-		Scarce:        scarce, Weights: store.WeightsOf(d.s.weights), Lines: d.s.lines(),
+		Scarce:        scarce, Weights: store.WeightsOf(d.s.weights), Lines: d.lines,
 		MaxCrashes: d.o.MaxCrashes, Suspect: d.suspect,
 		Logger:    d.log,
 		Fatal:     func(err error) { stop(err) },

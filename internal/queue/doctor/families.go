@@ -47,10 +47,11 @@ func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 		}
 		for i, z := range waiting {
 			id, _ := z.Member.(string)
-			// A job that waits behind another one of its key has no parents any more.
-			if lines[i].Val() {
-				// Nothing to register.
-			} else if err := p.o.Family(ctx, queue, id); err != nil {
+			var err error
+			if !lines[i].Val() { // a job that waits behind another one of its key has no parents any more
+				err = p.o.Family(ctx, queue, id)
+			}
+			if err != nil {
 				if err := p.noFamily(ctx, fmt.Errorf("register job %s with its parents: %w", id, err)); err != nil {
 					return err
 				}

@@ -164,7 +164,7 @@ repeat
       jobs[4] = jobs[4] + 1
     elseif to_hold and f[7] and behind and not pop_held and hold_behind(id, key, f[7]) then
       -- It waits behind held jobs of its key, which may not be in the line yet.
-    elseif f[7] and (f[12] or (f[11] or order) == 'key') and not rare().is_first(id, key, f[7], on_fail) then
+    elseif f[7] and (f[12] or (f[11] or order) == 'key') and not rare().is_first(id, key, f[7], on_fail, f[12]) then
       held = held + 1
       if turns and pop_held then
         turns.back(by or f[7])

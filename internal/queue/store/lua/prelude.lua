@@ -451,6 +451,18 @@ local function line_named(text)
   return string.match(text or '', '^(%a+) (.*)$')
 end
 
+-- Whether a job has failed and keeps its place in its line.
+local function blocks_line(state, line)
+  return state == 'failed' and line_named(line) == 'block'
+end
+
+-- Whether a job is in the line of a key, by its record. Scripts that know no lines leave `line` in the records of jobs
+-- that have ended.
+local function in_line(name, line, state)
+  local _, of = line_named(line)
+  return of == name and (not final[state] or blocks_line(state, line))
+end
+
 -- Returns the first job of a line. If it was parked, it is the next job to run. Drops entries of jobs that are not in the
 -- line any more, up to a hundred: asynq's tools delete jobs.
 local function first_of_line(name)
@@ -458,11 +470,8 @@ local function first_of_line(name)
     local id = redis.call('ZRANGE', line_of(name), 0, 0)[1]
     local key = task(id or '')
     local f = redis.call('HMGET', key, 'line', 'state', 'waits')
-    local on_fail, of = line_named(f[1])
-    if final[f[2] or ''] and not (f[2] == 'failed' and on_fail == 'block') then
-      of = nil -- it ended by a script that knows no lines
-    end
-    if of == name and f[2] == 'waiting' and (tonumber(f[3] or '') or 0) <= 0 then
+    local member = in_line(name, f[1], f[2])
+    if member and f[2] == 'waiting' and (tonumber(f[3] or '') or 0) <= 0 then
       take_out(id, key, 'waiting')
       keep_age(id, key)
       redis.call('HSET', key, 'state', 'pending')
@@ -470,7 +479,7 @@ local function first_of_line(name)
         wake()
       end
     end
-    if not id or of == name then
+    if not id or member then
       return id
     end
     redis.call('ZREM', line_of(name), id)
@@ -478,15 +487,14 @@ local function first_of_line(name)
 end
 
 -- Whether a job that a worker has fetched is the first one in the line of its key, in which it takes its place. If not,
--- it is parked.
-local function is_first(id, key, name, on_fail)
+-- it is parked. line is what its record says of its line so far.
+local function is_first(id, key, name, on_fail, line)
   local last = redis.call('ZRANGE', line_of(name), -1, -1, 'WITHSCORES')[2]
   local place = math.max(clock[1] * 1000000 + clock[2], (tonumber(last or '') or 0) + 1)
-  if line_named(redis.call('HGET', key, 'line')) then
-    redis.call('ZADD', line_of(name), 'NX', int(place), id)
-  else -- an entry is of a deleted job that had its id
-    redis.call('ZADD', line_of(name), int(place), id)
+  if not line then -- an entry is of a deleted job that had its id
+    redis.call('ZREM', line_of(name), id)
   end
+  redis.call('ZADD', line_of(name), 'NX', int(place), id)
   redis.call('HSET', key, 'line', on_fail .. ' ' .. name)
   if first_of_line(name) == id then
     return true
@@ -549,7 +557,7 @@ local function finish(id, key, state, problem)
     redis.call('HSET', key, 'last_error', problem)
   end
   local line = redis.call('HGET', key, 'line')
-  if line and not (state == 'failed' and line_named(line) == 'block') then
+  if line and not blocks_line(state, line) then
     leave_line(id, key, line)
   end
   if redis.call('HEXISTS', key, 'children') == 1 then

@@ -106,8 +106,7 @@ end
 -- The line of a key: its jobs are in it until they have ended. One that has failed may block it.
 function checks.line(id)
   local f = redis.call('HMGET', task(id), 'state', 'line')
-  local on_fail, name = line_named(f[2])
-  if name ~= of or final[f[1] or ''] and not (f[1] == 'failed' and on_fail == 'block') then
+  if not in_line(of, f[2], f[1]) then
     return stale(f[1])
   end
 end
