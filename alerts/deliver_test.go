@@ -235,7 +235,8 @@ func TestIncidentsBeforeTheStart(t *testing.T) {
 			b.play(time.Duration(day)*24*time.Hour + 10*time.Minute)
 			b.reset("shop")
 		}
-		incidents, err := breaker.Incidents(t.Context(), b.rdb, "shop", 10)
+		read, err := breaker.DefaultNamespace.ReadOne(t.Context(), b.rdb, breaker.Query{Incidents: 10}, "shop")
+		incidents := read.Incidents
 		if err != nil || len(incidents) != 3 {
 			t.Fatal(incidents, err)
 		}

@@ -160,7 +160,7 @@ func (b *harness) moveTo(t time.Time) {
 // trip opens a breaker until it is reset and returns the incident.
 func (b *harness) trip(name string) string {
 	b.t.Helper()
-	s, err := breaker.Trip(b.t.Context(), b.rdb, name, breaker.TripOptions{By: "ann"})
+	s, err := breaker.DefaultNamespace.Trip(b.t.Context(), b.rdb, name, breaker.TripOptions{By: "ann"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func (b *harness) trip(name string) string {
 
 func (b *harness) reset(name string) {
 	b.t.Helper()
-	if _, err := breaker.Reset(b.t.Context(), b.rdb, name, "ann"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(b.t.Context(), b.rdb, name, "ann"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.deliver(name)
@@ -205,7 +205,7 @@ func (b *harness) call(name string, outcome breaker.Outcome) string {
 		b.t.Fatal(err)
 	}
 	b.deliver(name)
-	s, err := breaker.Get(b.t.Context(), b.rdb, name)
+	s, err := breaker.DefaultNamespace.Get(b.t.Context(), b.rdb, name)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -216,11 +216,11 @@ func (b *harness) call(name string, outcome breaker.Outcome) string {
 // that.
 func (b *harness) deliver(name string) {
 	b.t.Helper()
-	events, err := breaker.History(b.t.Context(), b.rdb, name, 100)
+	read, err := breaker.DefaultNamespace.ReadOne(b.t.Context(), b.rdb, breaker.Query{History: 100}, name)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, e := range events {
+	for _, e := range read.History {
 		if e.Generation <= b.seen[name] {
 			continue
 		}

@@ -166,11 +166,7 @@ func (a *Alerts) scan(ctx context.Context, now time.Time) error {
 
 // scanDestination makes alerts of a destination if there is anything new.
 func (a *Alerts) scanDestination(ctx context.Context, destination string, now time.Time) error {
-	all, err := a.breakers.List(ctx, a.rdb, destination)
-	if err != nil {
-		return err
-	}
-	last, err := a.breakers.Incidents(ctx, a.rdb, destination, 1)
+	read, err := a.breakers.ReadOne(ctx, a.rdb, breaker.Query{Keys: true, Incidents: 1}, destination)
 	if err != nil {
 		return err
 	}
@@ -179,12 +175,12 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, now ti
 		unseen      func(known string) bool
 	}{
 		{destination, ".scan-", func(known string) bool {
-			return all[0].State != breaker.Closed || slices.ContainsFunc(last, func(in breaker.Incident) bool {
+			return read.Status.State != breaker.Closed || slices.ContainsFunc(read.Incidents, func(in breaker.Incident) bool {
 				return in.ID != known && (in.Ended.IsZero() || now.Sub(in.Ended) < news)
 			})
 		}},
-		{destination + allKeys, ".keys-scan-", func(string) bool { return len(openKeys(all, false)) > 0 }},
-		{destination + refusedKeys, ".refused-scan-", func(string) bool { return len(openKeys(all, true)) > 0 }},
+		{destination + allKeys, ".keys-scan-", func(string) bool { return len(openKeys(read.Keys, false)) > 0 }},
+		{destination + refusedKeys, ".refused-scan-", func(string) bool { return len(openKeys(read.Keys, true)) > 0 }},
 	} {
 		for _, to := range a.o.followers(!strings.HasSuffix(x.subject, allKeys)) {
 			r, err := a.store.record(ctx, a.store.recordKey(to.Name(), x.subject))

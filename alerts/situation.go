@@ -86,8 +86,8 @@ func isRefused(cause string, permanent bool) bool {
 
 // openKeys returns the keys of a destination's breakers that are not CLOSED: those with
 // refused credentials, or the others. Those that are open for longest are first.
-func openKeys(all []breaker.Status, refused bool) []breaker.Status {
-	out := slices.DeleteFunc(slices.Clone(all[1:]), func(s breaker.Status) bool {
+func openKeys(keys []breaker.Status, refused bool) []breaker.Status {
+	out := slices.DeleteFunc(slices.Clone(keys), func(s breaker.Status) bool {
 		return s.State == breaker.Closed || isRefused(s.IncidentCause, s.Permanent) != refused
 	})
 	slices.SortFunc(out, func(x, y breaker.Status) int {
@@ -100,22 +100,22 @@ func openKeys(all []breaker.Status, refused bool) []breaker.Status {
 func (s *sender) update(ctx context.Context, subject string, opened time.Time) (func() (*situation, error), error) {
 	a := s.a
 	if destination, refused, ok := keysOf(subject); ok {
-		all, err := a.breakers.List(ctx, a.rdb, destination)
+		read, err := a.breakers.ReadOne(ctx, a.rdb, breaker.Query{Keys: true}, destination)
 		if err != nil {
 			return nil, fmt.Errorf("alerts: keys of %s: %w", destination, err)
 		}
-		open, kind := openKeys(all, refused), "keys"
+		open, kind := openKeys(read.Keys, refused), "keys"
 		if refused {
 			kind = "refused"
 		}
 		s.followKeys(destination+"."+kind+"-", open, opened, s.now)
 		return sync.OnceValues(func() (*situation, error) { return a.keysSituation(ctx, destination, refused, &s.thread, open, s.now) }), nil
 	}
-	incidents, err := a.breakers.Incidents(ctx, a.rdb, subject, 50)
+	read, err := a.breakers.ReadOne(ctx, a.rdb, breaker.Query{Incidents: 50}, subject)
 	if err != nil {
 		return nil, fmt.Errorf("alerts: incidents of %s: %w", subject, err)
 	}
-	s.follow(incidents, s.now)
+	s.follow(read.Incidents, s.now)
 	return sync.OnceValues(func() (*situation, error) { return a.situation(ctx, subject, &s.thread, s.now) }), nil
 }
 

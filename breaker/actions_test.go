@@ -176,7 +176,7 @@ func level(h *harness) string { return fmt.Sprint(h.status().Level) }
 
 // episodes are the incidents, oldest first, in the words of the rows.
 func episodes(h *harness) string {
-	incidents, err := Incidents(h.t.Context(), h.rdb, h.name(), 0)
+	incidents, err := incidentsOf(h.t.Context(), h.rdb, h.name(), 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestLimitsShowEachAnnouncedWindow(t *testing.T) {
 		h := newHarness(t, rdb, Options{MaxInFlight: 4})
 		live(h)
 		call(announces(burst(2, 10*second), daily(5, time.Hour)))(h)
-		r, p, err := DefaultNamespace.status(patient(t), rdb, h.name(), caller{now: h.clock.redisNow()})
+		r, p, err := statusBy(patient(t), rdb, h.name(), caller{now: h.clock.redisNow()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestLimitsShowEachAnnouncedWindow(t *testing.T) {
 			t.Errorf("announced: %q", got)
 		}
 		h.clock.advance(time.Hour, time.Hour)
-		if r, p, err = DefaultNamespace.status(patient(t), rdb, h.name(), caller{now: h.clock.redisNow()}); err != nil {
+		if r, p, err = statusBy(patient(t), rdb, h.name(), caller{now: h.clock.redisNow()}); err != nil {
 			t.Fatal(err)
 		}
 		if over := limitsOf(&r, p).Announced; len(over) != 1 || over[0].Remaining != -1 {

@@ -37,10 +37,10 @@ breaker: the Redis client cannot be used: it is nil`
 		if _, err := New(t.Context(), rdb, Options{Destination: name}); err == nil {
 			t.Errorf("destination %q is accepted", name)
 		}
-		if _, err := Get(t.Context(), rdb, name); err == nil {
+		if _, err := DefaultNamespace.Get(t.Context(), rdb, name); err == nil {
 			t.Errorf("Get of destination %q is accepted", name)
 		}
-		if _, err := History(t.Context(), rdb, name, 1); err == nil {
+		if _, err := historyOf(t.Context(), rdb, name, 1); err == nil {
 			t.Errorf("History of destination %q is accepted", name)
 		}
 	}
@@ -60,7 +60,7 @@ func TestDefaults(t *testing.T) {
 
 func TestTripIsValidated(t *testing.T) {
 	t.Parallel()
-	_, err := Trip(t.Context(), redistest.Embedded(t), "api", TripOptions{For: -time.Second, Reason: strings.Repeat("é", 501)})
+	_, err := DefaultNamespace.Trip(t.Context(), redistest.Embedded(t), "api", TripOptions{For: -time.Second, Reason: strings.Repeat("é", 501)})
 	want := `breaker: trip api: the time is -1s: want more than 0, or 0 for "until it is reset"
 the reason has 501 characters: want at most 500`
 	if err == nil || err.Error() != want {
@@ -73,11 +73,11 @@ func TestOperatorsSeeWhoAndWhy(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		d := redistest.Name(t, "operator")
 		reason := `maintenance "v2" <b> \ ` + "\n\u2028é 日本 \xff"
-		s, err := Trip(t.Context(), rdb, d, TripOptions{For: 10 * time.Minute, Reason: reason, By: "ann@office"})
+		s, err := DefaultNamespace.Trip(t.Context(), rdb, d, TripOptions{For: 10 * time.Minute, Reason: reason, By: "ann@office"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Get(t.Context(), rdb, d)
+		got, err := DefaultNamespace.Get(t.Context(), rdb, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestOperatorsSeeWhoAndWhy(t *testing.T) {
 		if since := time.Since(got.OpenedAt).Abs(); since > time.Minute || got.OpenUntilRedis.Sub(got.OpenedAt).Round(time.Second) != 10*time.Minute {
 			t.Errorf("opened at %v until %v", got.OpenedAt, got.OpenUntilRedis)
 		}
-		events, err := History(t.Context(), rdb, d, 0)
+		events, err := historyOf(t.Context(), rdb, d, 0)
 		if err != nil || len(events) != 1 || events[0].Reason != wantReason || events[0].By != "ann@office" {
 			t.Errorf("history: %+v, %v", events, err)
 		}
@@ -102,7 +102,7 @@ func TestOperatorsSeeWhoAndWhy(t *testing.T) {
 		if !errors.As(err, &open) || open.Reason != wantReason || open.Cause != CauseManual || open.Incident != got.Incident {
 			t.Errorf("Allow: %+v", open)
 		}
-		if s, err := Reset(t.Context(), rdb, d, ""); err != nil || s.State != Closed || s.Reason != "" || s.Incident != "" {
+		if s, err := DefaultNamespace.Reset(t.Context(), rdb, d, ""); err != nil || s.State != Closed || s.Reason != "" || s.Incident != "" {
 			t.Errorf("reset: %+v, %v", s, err)
 		}
 	})
@@ -113,10 +113,10 @@ func TestOperatorsWithoutRedis(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
 	rdb := s.Client(t)
-	_, getErr := Get(t.Context(), rdb, "api")
-	_, tripErr := Trip(t.Context(), rdb, "api", TripOptions{})
-	_, resetErr := Reset(t.Context(), rdb, "api", "")
-	_, historyErr := History(t.Context(), rdb, "api", 1)
+	_, getErr := DefaultNamespace.Get(t.Context(), rdb, "api")
+	_, tripErr := DefaultNamespace.Trip(t.Context(), rdb, "api", TripOptions{})
+	_, resetErr := DefaultNamespace.Reset(t.Context(), rdb, "api", "")
+	_, historyErr := historyOf(t.Context(), rdb, "api", 1)
 	for name, err := range map[string]error{"get": getErr, "trip": tripErr, "reset": resetErr, "history": historyErr} {
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", name, err)
@@ -336,7 +336,7 @@ func TestUnusedBreakerLeavesNothingInRedis(t *testing.T) {
 	if err := healthyCall(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Get(t.Context(), rdb, "api"); err != nil || s.State != Closed || s.Name != "api" {
+	if s, err := DefaultNamespace.Get(t.Context(), rdb, "api"); err != nil || s.State != Closed || s.Name != "api" {
 		t.Errorf("status: %+v, %v", s, err)
 	}
 	if err := b.Close(); err != nil {

@@ -98,7 +98,7 @@ func TestLostListOfChangesIsRepairedInParts(t *testing.T) {
 	if err := rdb.HSet(ctx, notClosed, others...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Trip(ctx, rdb, o.Destination+"/first", TripOptions{}); err != nil { // a change since the loss
+	if _, err := DefaultNamespace.Trip(ctx, rdb, o.Destination+"/first", TripOptions{}); err != nil { // a change since the loss
 		t.Fatal(err)
 	}
 	listed, more := int64(1), true

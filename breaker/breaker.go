@@ -117,7 +117,7 @@ func (b *Breaker) Confined() *Breaker {
 // leave is a valid percentage.
 func leave(percent int) uint8 { return uint8(min(max(0, percent), 99)) }
 
-// Name returns the breaker's name, as in [Get]: the destination, or destination/key.
+// Name returns the breaker's name, as in [Namespace.Read]: the destination, or destination/key.
 func (b *Breaker) Name() string { return b.name(b.key) }
 
 // Close stops the background work and waits for it, at most for as long as the client's

@@ -112,7 +112,7 @@ func TestWhoseCredentialsWereRefused(t *testing.T) {
 
 // forGood is Permanent of each transition, oldest first.
 func forGood(h *harness) string {
-	events, err := History(h.t.Context(), h.rdb, h.name(), 0)
+	events, err := historyOf(h.t.Context(), h.rdb, h.name(), 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestDatabasesOfOneServerAreApart(t *testing.T) {
 	settled := func() {
 		markers++
 		name := []string{"first", "second", "third"}[markers-1]
-		if _, err := Trip(t.Context(), production, d+"/"+name, TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), production, d+"/"+name, TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		awaitView(t, b.Key(name), "marker OPEN", func(v View) bool { return v.State == Open })
@@ -61,11 +61,11 @@ func TestDatabasesOfOneServerAreApart(t *testing.T) {
 	}
 
 	// A trip and two resets in staging let nothing through in production.
-	operate(Trip(t.Context(), production, d, TripOptions{For: time.Hour}))
+	operate(DefaultNamespace.Trip(t.Context(), production, d, TripOptions{For: time.Hour}))
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
-	operate(Trip(t.Context(), staging, d, TripOptions{For: time.Minute}))
-	operate(Reset(t.Context(), staging, d, ""))
-	operate(Reset(t.Context(), staging, d, ""))
+	operate(DefaultNamespace.Trip(t.Context(), staging, d, TripOptions{For: time.Minute}))
+	operate(DefaultNamespace.Reset(t.Context(), staging, d, ""))
+	operate(DefaultNamespace.Reset(t.Context(), staging, d, ""))
 	settled()
 	if v := b.View(); v.State != Open || time.Until(v.OpenUntil) < 50*time.Minute {
 		t.Errorf("production after a trip and two resets in staging: %+v", v)
@@ -95,7 +95,7 @@ func TestMessagesAfterALoss(t *testing.T) {
 	b := start(t, s.Client(t), Options{Destination: d, RefreshInterval: time.Hour})
 	awaitSubscribers(t, rdb, d, 1)
 	for round := range 3 {
-		if _, err := Trip(t.Context(), rdb, d+"/lost", TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, d+"/lost", TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		awaitView(t, b.Key("lost"), "OPEN", func(v View) bool { return v.State == Open })
@@ -103,12 +103,12 @@ func TestMessagesAfterALoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
+			if _, err := DefaultNamespace.Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
 			for range 2 { // the second one ends the slow start
-				if _, err := Reset(t.Context(), rdb, d, ""); err != nil {
+				if _, err := DefaultNamespace.Reset(t.Context(), rdb, d, ""); err != nil {
 					t.Fatal(err)
 				}
 			}

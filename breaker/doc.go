@@ -18,8 +18,8 @@
 //
 // Report every permit, or release it if no call was made. [Breaker.Do] does both around a
 // function, package breakerhttp for an HTTP client. [Breaker.Wait] waits for a permit. Package
-// hint reads limits from the headers of answers. Operators use [Get], [List], [History],
-// [Incidents], [Trip], [Reset] and [ForceClosed], which need no Breaker.
+// hint reads limits from the headers of answers. Operators use the methods
+// of [DefaultNamespace], such as [Namespace.Read] and [Namespace.Trip], which need no Breaker.
 //
 // # States
 //

@@ -227,7 +227,12 @@ func readAfter(ctx context.Context, rdb redis.Cmdable, p place, after uint64, li
 
 // readHistory returns transitions from a list, newest first.
 func readHistory(ctx context.Context, rdb redis.Cmdable, name, list string, from, to int64) ([]transition, error) {
-	entries, err := rdb.LRange(ctx, list, from, to).Result()
+	return transitionsOf(rdb.LRange(ctx, list, from, to), name, from)
+}
+
+// transitionsOf reads transitions, newest first. The first one is entry from of the list.
+func transitionsOf(cmd *redis.StringSliceCmd, name string, from int64) ([]transition, error) {
+	entries, err := cmd.Result()
 	if err != nil {
 		return nil, unavailable("read history of", name, err)
 	}

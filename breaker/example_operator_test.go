@@ -25,10 +25,10 @@ func ExampleOptions_onEvent() {
 	defer b.Close()
 
 	// Somewhere else:
-	if _, err := breaker.Trip(ctx, rdb, "deviantart", breaker.TripOptions{Reason: "maintenance", By: "ann"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, rdb, "deviantart", breaker.TripOptions{Reason: "maintenance", By: "ann"}); err != nil {
 		log.Fatal(err)
 	}
-	if _, err := breaker.Reset(ctx, rdb, "deviantart", "ben"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(ctx, rdb, "deviantart", "ben"); err != nil {
 		log.Fatal(err)
 	}
 	for range 2 {
@@ -41,11 +41,11 @@ func ExampleOptions_onEvent() {
 }
 
 // An API that answers 429 by mistake: the breaker is kept closed for an hour.
-func ExampleForceClosed() {
+func ExampleNamespace_ForceClosed() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
-	_, err := breaker.ForceClosed(ctx, rdb, "deviantart", breaker.TripOptions{For: time.Hour, Reason: "their bug", By: "ann"})
+	_, err := breaker.DefaultNamespace.ForceClosed(ctx, rdb, "deviantart", breaker.TripOptions{For: time.Hour, Reason: "their bug", By: "ann"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func ExampleForceClosed() {
 		err := b.Do(ctx, func(context.Context) error { return &breaker.RateLimitedError{} })
 		fmt.Println(err, b.View().State)
 	}
-	status, err := breaker.Get(ctx, rdb, "deviantart")
+	status, err := breaker.DefaultNamespace.Get(ctx, rdb, "deviantart")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -72,24 +72,24 @@ func ExampleForceClosed() {
 }
 
 // A breaker that was tripped until it is reset, and the reset.
-func ExampleReset() {
+func ExampleNamespace_ReadOne_keys() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
-	status, err := breaker.Trip(ctx, rdb, "deviantart/alice", breaker.TripOptions{Reason: "token revoked"})
+	status, err := breaker.DefaultNamespace.Trip(ctx, rdb, "deviantart/alice", breaker.TripOptions{Reason: "token revoked"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(status.Name, status.State, "until it is reset:", status.UntilReset)
 
-	all, err := breaker.List(ctx, rdb, "deviantart")
+	read, err := breaker.DefaultNamespace.ReadOne(ctx, rdb, breaker.Query{Keys: true}, "deviantart")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, s := range all {
+	for _, s := range read.Breakers() {
 		fmt.Println("-", s.Name, s.State)
 	}
-	status, err = breaker.Reset(ctx, rdb, "deviantart/alice", "ann")
+	status, err = breaker.DefaultNamespace.Reset(ctx, rdb, "deviantart/alice", "ann")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func ExampleReset() {
 }
 
 // What an incident was, and what it has cost.
-func ExampleIncidents() {
+func ExampleNamespace_ReadOne_incidents() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
@@ -120,11 +120,11 @@ func ExampleIncidents() {
 			_ = b.Do(ctx, func(context.Context) error { called = true; return answer })
 		}
 	}
-	incidents, err := breaker.Incidents(ctx, rdb, "deviantart", 10)
+	read, err := breaker.DefaultNamespace.ReadOne(ctx, rdb, breaker.Query{Incidents: 10}, "deviantart")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, i := range incidents {
+	for _, i := range read.Incidents {
 		fmt.Printf("opened by the %s, closed by a %s\n", i.Cause, i.EndedBy)
 		fmt.Printf("%d calls answered 429, %d of them probes; instances: %v\n", i.Wasted, i.Probes, i.Instances)
 		fmt.Println("over:", !i.Ended.IsZero())

@@ -98,7 +98,7 @@ func ExampleBreaker_Changed() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := breaker.Trip(ctx, rdb, "deviantart", breaker.TripOptions{For: 50 * time.Millisecond}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, rdb, "deviantart", breaker.TripOptions{For: 50 * time.Millisecond}); err != nil {
 		log.Fatal(err)
 	}
 
@@ -136,28 +136,28 @@ func ExampleBreaker_Changed() {
 }
 
 // An operator closes a destination for maintenance, looks, and opens it again.
-func ExampleTrip() {
+func ExampleNamespace_Trip() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
 
-	_, err := breaker.Trip(ctx, rdb, "deviantart", breaker.TripOptions{Reason: "maintenance", By: "ann"})
+	_, err := breaker.DefaultNamespace.Trip(ctx, rdb, "deviantart", breaker.TripOptions{Reason: "maintenance", By: "ann"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	status, err := breaker.Get(ctx, rdb, "deviantart")
+	status, err := breaker.DefaultNamespace.Get(ctx, rdb, "deviantart")
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(status.State, status.Cause, status.Reason, status.TrippedBy, status.UntilReset)
-	if _, err := breaker.Reset(ctx, rdb, "deviantart", "ben"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(ctx, rdb, "deviantart", "ben"); err != nil {
 		log.Fatal(err)
 	}
-	events, err := breaker.History(ctx, rdb, "deviantart", 10)
+	read, err := breaker.DefaultNamespace.ReadOne(ctx, rdb, breaker.Query{History: 10}, "deviantart")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, e := range events {
+	for _, e := range read.History {
 		fmt.Println(e.From, "→", e.To, "by", e.By)
 	}
 	// Output:
@@ -264,7 +264,7 @@ func ExamplePermit_ForKey() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
-	if _, err := breaker.Trip(ctx, rdb, "deviantart/alice", breaker.TripOptions{Reason: "asked us to stop"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, rdb, "deviantart/alice", breaker.TripOptions{Reason: "asked us to stop"}); err != nil {
 		log.Fatal(err)
 	}
 	b, err := breaker.New(ctx, rdb, breaker.Options{Destination: "deviantart"})

@@ -86,7 +86,7 @@ func TestOpeningReachesOtherInstances(t *testing.T) {
 	if diff := vb.OpenUntil.Sub(va.OpenUntil).Abs(); diff > time.Second {
 		t.Errorf("the instances' ends differ by %v", diff)
 	}
-	if _, err := Reset(t.Context(), s.Client(t), d, "ann"); err != nil {
+	if _, err := DefaultNamespace.Reset(t.Context(), s.Client(t), d, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	for _, instance := range []*Breaker{a, b} {
@@ -146,11 +146,11 @@ func TestSlowOnEventHoldsUpNothingElse(t *testing.T) {
 	}})
 	rdb := s.Client(t)
 	awaitSubscribers(t, rdb, d, 1)
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	<-entered
-	if _, err := Reset(t.Context(), rdb, d, ""); err != nil {
+	if _, err := DefaultNamespace.Reset(t.Context(), rdb, d, ""); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
@@ -163,25 +163,25 @@ func TestHistoryIsCapped(t *testing.T) {
 	d := redistest.Name(t, "history")
 	const transitions = 1003
 	for i := range transitions {
-		if _, err := Trip(t.Context(), rdb, d, TripOptions{Reason: fmt.Sprint(i)}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, d, TripOptions{Reason: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all, err := History(t.Context(), rdb, d, 0)
+	all, err := historyOf(t.Context(), rdb, d, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(all) != 1000 || all[0].Reason != "3" || all[999].Reason != "1002" {
 		t.Errorf("%d transitions from %q to %q, want 1000 from 3 to 1002", len(all), all[0].Reason, all[len(all)-1].Reason)
 	}
-	last, err := History(t.Context(), rdb, d, 2)
+	last, err := historyOf(t.Context(), rdb, d, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(all[998:], last); diff != "" {
 		t.Errorf("the last two differ:\n%s", diff)
 	}
-	none, err := History(t.Context(), rdb, redistest.Name(t, "unused"), 10)
+	none, err := historyOf(t.Context(), rdb, redistest.Name(t, "unused"), 10)
 	if len(none) != 0 || err != nil {
 		t.Errorf("history of an unused breaker: %v, %v", none, err)
 	}

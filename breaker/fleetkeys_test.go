@@ -71,7 +71,7 @@ func TestMoreKeysChangeThanOneReadBrings(t *testing.T) {
 	tripAll(t, rdb, d, keys-1)
 	b.wake(taskRefresh)
 	redistest.Eventually(t, "all keys OPEN", func() bool { return openKeys(b) == keys-1 })
-	listed, err := List(t.Context(), rdb, d)
+	listed, err := breakersOf(t.Context(), rdb, d)
 	if err != nil || len(listed) != keys {
 		t.Fatalf("%d breakers are listed, %v; want the destination's and %d keys'", len(listed), err, keys-1)
 	}
@@ -177,7 +177,7 @@ func TestEventsOfKeysReachEveryInstanceOnceAndInOrder(t *testing.T) {
 			}
 		}
 		awaitProbe(t, b, Success())
-		if _, err := Reset(t.Context(), rdb, b.Name(), "ann"); err != nil { // ends the slow start, if any
+		if _, err := DefaultNamespace.Reset(t.Context(), rdb, b.Name(), "ann"); err != nil { // ends the slow start, if any
 			t.Fatal(err)
 		}
 		awaitView(t, b, "CLOSED", func(v View) bool { return v.Free })
@@ -202,7 +202,7 @@ func TestFlushAllWithAThousandOpenKeys(t *testing.T) {
 	o.OnEvent = nil
 	notHearing := start(t, deaf{s.Client(t)}, o)
 	tripAll(t, rdb, d, keys)
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range []*Breaker{hearing, notHearing} {
@@ -374,7 +374,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 	b := start(t, to.client(t), Options{Destination: d, RefreshInterval: 50 * time.Millisecond, OnEvent: heard.add, MaxInFlight: 1})
 	trip := func(rdb redis.UniversalClient, key string) {
 		t.Helper()
-		if _, err := Trip(t.Context(), rdb, d+"/"+key, TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, d+"/"+key, TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -388,7 +388,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	redistest.Eventually(t, "the replica to know", func() bool {
-		list, err := List(t.Context(), main, d)
+		list, err := breakersOf(t.Context(), main, d)
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
 		}
@@ -400,7 +400,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 	}
 	trip(main, "opened-later")
 	for range 2 {
-		if _, err := Reset(t.Context(), main, d+"/reset-later", "ann"); err != nil {
+		if _, err := DefaultNamespace.Reset(t.Context(), main, d+"/reset-later", "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -429,7 +429,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 	})
 	for _, key := range []string{"both", "reset-later"} {
 		for range 2 {
-			if _, err := Reset(t.Context(), replica, d+"/"+key, "ann"); err != nil {
+			if _, err := DefaultNamespace.Reset(t.Context(), replica, d+"/"+key, "ann"); err != nil {
 				t.Fatal(err)
 			}
 		}

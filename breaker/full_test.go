@@ -46,10 +46,10 @@ func TestFullRedisTakesEverything(t *testing.T) {
 		incident := report(t, of, RateLimited(time.Hour)).Incident
 		of.Rescheduled(incident, 3)
 		b.flushRescheduled(t.Context())
-		if st, err := Get(t.Context(), rdb, name); err != nil || st.State != Open || st.Rescheduled != 3 {
+		if st, err := DefaultNamespace.Get(t.Context(), rdb, name); err != nil || st.State != Open || st.Rescheduled != 3 {
 			t.Errorf("%s: after a 429: %+v, %v", name, st, err)
 		}
-		if _, err := Trip(t.Context(), rdb, name, TripOptions{For: time.Millisecond}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, name, TripOptions{For: time.Millisecond}); err != nil {
 			t.Errorf("%s: trip: %v", name, err)
 		}
 		redistest.Eventually(t, "a probe", func() bool {
@@ -67,17 +67,17 @@ func TestFullRedisTakesEverything(t *testing.T) {
 			return err == nil && p.Probe()
 		})
 		report(t, of, Success()) // in slow start
-		if _, err := ForceClosed(t.Context(), rdb, name, TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.ForceClosed(t.Context(), rdb, name, TripOptions{}); err != nil {
 			t.Errorf("%s: force: %v", name, err)
 		}
-		if _, err := Reset(t.Context(), rdb, name, ""); err != nil {
+		if _, err := DefaultNamespace.Reset(t.Context(), rdb, name, ""); err != nil {
 			t.Errorf("%s: reset: %v", name, err)
 		}
 		if err := b.readSnapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if in, err := Incidents(t.Context(), rdb, "api/k", 0); err != nil || len(in) != 1 || in[0].Rescheduled != 3 {
+	if in, err := incidentsOf(t.Context(), rdb, "api/k", 0); err != nil || len(in) != 1 || in[0].Rescheduled != 3 {
 		t.Errorf("incidents: %+v, %v", in, err)
 	}
 }

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -263,7 +264,7 @@ func get(h *harness) string { return describe(h.status()) }
 
 func (h *harness) status() Status {
 	h.t.Helper()
-	r, p, err := DefaultNamespace.status(patient(h.t), h.rdb, h.name(), caller{now: h.clock.redisNow()})
+	r, p, err := statusBy(patient(h.t), h.rdb, h.name(), caller{now: h.clock.redisNow()})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -348,6 +349,34 @@ func set(field, value string) action {
 	}
 }
 
+// statusBy reads a breaker by the clock of a caller.
+func statusBy(ctx context.Context, rdb redis.UniversalClient, name string, c caller) (reply, place, error) {
+	p, err := DefaultNamespace.parse(name)
+	if err != nil {
+		return reply{}, place{}, err
+	}
+	r, err := statusScript.run(ctx, rdb, p, c)
+	return r, p, cmp.Or(err, r.settle())
+}
+
+// historyOf are the last limit transitions of a breaker; all for 0.
+func historyOf(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Event, error) {
+	r, err := DefaultNamespace.ReadOne(ctx, rdb, Query{History: cmp.Or(limit, All)}, name)
+	return r.History, err
+}
+
+// incidentsOf are the last limit incidents of a breaker; all for 0.
+func incidentsOf(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
+	r, err := DefaultNamespace.ReadOne(ctx, rdb, Query{Incidents: cmp.Or(limit, All)}, name)
+	return r.Incidents, err
+}
+
+// breakersOf are a destination's breakers.
+func breakersOf(ctx context.Context, rdb redis.UniversalClient, destination string) ([]Status, error) {
+	r, err := DefaultNamespace.ReadOne(ctx, rdb, Query{Keys: true}, destination)
+	return r.Breakers(), err
+}
+
 // jump moves Redis's clock alone.
 func jump(d time.Duration) action {
 	return func(h *harness) string {
@@ -358,7 +387,7 @@ func jump(d time.Duration) action {
 
 // story is the history in the words of the rows.
 func story(h *harness) string {
-	events, err := History(h.t.Context(), h.rdb, h.name(), 0)
+	events, err := historyOf(h.t.Context(), h.rdb, h.name(), 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -3,16 +3,10 @@ package breaker
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 // Incident is the time from a breaker's opening to its closing, in the form of the commands
@@ -66,78 +60,6 @@ type incident struct {
 	Instances string `json:"instances"`
 	Permanent int    `json:"permanent"`
 	Missing   int    `json:"missing"`
-}
-
-// Incidents returns the last limit incidents of a breaker ("destination" or
-// "destination/key"), oldest first, including the current one; all that are kept (200, of a
-// key 20) if limit is not above 0.
-func Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
-	return DefaultNamespace.Incidents(ctx, rdb, name, limit)
-}
-
-// Incidents is the function Incidents in n.
-func (n Namespace) Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
-	p, err := n.parse(name)
-	if err != nil {
-		return nil, err
-	}
-	now, err := n.Get(ctx, rdb, name)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	last := int64(-1)
-	if limit > 0 {
-		last = int64(limit) - 1
-	}
-	return incidents(rdb.LRange(ctx, p.incidents, 0, last), now, limit)
-}
-
-// IncidentsAll is Incidents of the breakers whose statuses are given, in one round trip, without a limit.
-func (n Namespace) IncidentsAll(ctx context.Context, rdb redis.UniversalClient, statuses []Status) ([][]Incident, error) {
-	if err := validClient(rdb); err != nil {
-		return nil, err
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	cmds, _ := redispipe.Each(ctx, rdb, statuses, func(pipe redis.Pipeliner, s Status) *redis.StringSliceCmd { // each command has its own error
-		destination, key, _ := strings.Cut(s.Name, "/")
-		return pipe.LRange(ctx, n.placeOf(destination, key).incidents, 0, -1)
-	})
-	out := make([][]Incident, len(statuses))
-	for i, s := range statuses {
-		var err error
-		if out[i], err = incidents(cmds[i], s, 0); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func incidents(cmd *redis.StringSliceCmd, now Status, limit int) ([]Incident, error) {
-	entries, err := cmd.Result()
-	if err != nil {
-		return nil, unavailable("read incidents of", now.Name, err)
-	}
-	var out []Incident
-	if now.Incident != "" && now.State != Closed {
-		out = append(out, now.incident())
-	}
-	for i, entry := range entries {
-		var in incident
-		if err := json.Unmarshal([]byte(entry), &in); err != nil {
-			return nil, fmt.Errorf("breaker: read incidents of %s: entry %d: %w", now.Name, i, err)
-		}
-		if in.ID != now.Incident {
-			out = append(out, in.incident())
-		}
-	}
-	if limit > 0 && len(out) > limit {
-		out = out[:limit]
-	}
-	slices.Reverse(out)
-	return out, nil
 }
 
 func (in *incident) incident() Incident {

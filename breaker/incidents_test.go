@@ -16,7 +16,7 @@ import (
 // putOff counts jobs that were put off because of the last incident but ago.
 func putOff(n, ago int) action {
 	return func(h *harness) string {
-		incidents, err := Incidents(h.t.Context(), h.rdb, h.name(), 0)
+		incidents, err := incidentsOf(h.t.Context(), h.rdb, h.name(), 0)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -101,17 +101,17 @@ func TestIncidentsAreKeptInBounds(t *testing.T) {
 		d := redistest.Name(t, "bounds")
 		for name, want := range map[string]int{d: 200, d + "/k": 20} {
 			for i := range want + 3 {
-				if _, err := Trip(t.Context(), rdb, name, TripOptions{Reason: fmt.Sprint(i)}); err != nil {
+				if _, err := DefaultNamespace.Trip(t.Context(), rdb, name, TripOptions{Reason: fmt.Sprint(i)}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := Reset(t.Context(), rdb, name, "ann"); err != nil {
+				if _, err := DefaultNamespace.Reset(t.Context(), rdb, name, "ann"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := Trip(t.Context(), rdb, name, TripOptions{Reason: "now", By: "bob"}); err != nil {
+			if _, err := DefaultNamespace.Trip(t.Context(), rdb, name, TripOptions{Reason: "now", By: "bob"}); err != nil {
 				t.Fatal(err)
 			}
-			all, err := Incidents(t.Context(), rdb, name, 0)
+			all, err := incidentsOf(t.Context(), rdb, name, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestIncidentsAreKeptInBounds(t *testing.T) {
 			if !slices.IsSortedFunc(all, func(a, b Incident) int { return a.Started.Compare(b.Started) }) {
 				t.Errorf("%s: the incidents are not in order", name)
 			}
-			two, err := Incidents(t.Context(), rdb, name, 2)
+			two, err := incidentsOf(t.Context(), rdb, name, 2)
 			if diff := cmp.Diff(all[len(all)-2:], two); err != nil || diff != "" {
 				t.Errorf("%s: the last two: %v\n%s", name, err, diff)
 			}
@@ -143,7 +143,7 @@ func TestInstancesOfAnIncidentAreKeptInBounds(t *testing.T) {
 		for _, name := range late {
 			on(name, tell(name, RateLimited(0)))(h)
 		}
-		s, err := Get(t.Context(), rdb, h.name())
+		s, err := DefaultNamespace.Get(t.Context(), rdb, h.name())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestCloseTellsOfWhatWasPutOff(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Get(t.Context(), rdb, d); err != nil || s.Rescheduled != 5 {
+	if s, err := DefaultNamespace.Get(t.Context(), rdb, d); err != nil || s.Rescheduled != 5 {
 		t.Errorf("status: %+v, %v", s, err)
 	}
 }

@@ -104,7 +104,7 @@ func TestHealthyKeyedPathCostsOneAllocationAndNoCommand(t *testing.T) {
 	s := redistest.Start(t)
 	b := start(t, s.Client(t), Options{Destination: "api", RefreshInterval: time.Hour})
 	rdb := s.Client(t)
-	if _, err := Trip(t.Context(), rdb, "api/open", TripOptions{}); err != nil { // one key of others is not healthy
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, "api/open", TripOptions{}); err != nil { // one key of others is not healthy
 		t.Fatal(err)
 	}
 	awaitView(t, b.Key("open"), "OPEN", func(v View) bool { return v.State == Open })

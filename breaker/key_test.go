@@ -43,7 +43,7 @@ func TestInvalidKeyIsRecognised(t *testing.T) {
 		"Allow":     second1(b.Key("a b").Allow(t.Context())),
 		"Wait":      second1(b.Key("a b").Wait(t.Context(), 0)),
 		"ForKey":    second1(permit.ForKey(t.Context(), "a b")),
-		"Get":       second1(Get(t.Context(), rdb, "api/a b")),
+		"Get":       second1(DefaultNamespace.Get(t.Context(), rdb, "api/a b")),
 		"ParseName": func() error { _, _, err := ParseName("api/a b"); return err }(),
 	} {
 		if !errors.Is(err, ErrInvalidKey) || !strings.Contains(err.Error(), `"a b"`) {

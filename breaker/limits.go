@@ -167,23 +167,9 @@ func value[T any](p *T) (v T) {
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
 
-// Limits reads the limits of a destination by its name, or of a key as "destination/key". The
-// error is of an invalid name, or wraps [ErrUnavailable].
-func (n Namespace) Limits(ctx context.Context, rdb redis.UniversalClient, name string) (Limits, error) {
-	r, p, err := n.status(ctx, rdb, name, caller{})
-	if err != nil {
-		return Limits{}, err
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	out := []Limits{limitsOf(&r, p)}
-	err = n.readNamed(ctx, rdb, out, [][]NamedLimit{namedOf(&r, p)})
-	return out[0], err
-}
-
 // ForgetLimits forgets what was learned of the limits of a destination or key, and what the API
 // announced, and returns that; without a change if there is none. The state of the breaker stays,
-// and so do declared limits. by is as in [Reset]; the breaker's history has it.
+// and so do declared limits. by is as in [Namespace.Reset]; the breaker's history has it.
 func (n Namespace) ForgetLimits(ctx context.Context, rdb redis.UniversalClient, name, by string) (Limits, error) {
 	d, p, err := n.decide(ctx, rdb, name, "forget", caller{who: by}, policy.Event{Kind: policy.Forgotten})
 	if err != nil {
@@ -225,45 +211,13 @@ func (n Namespace) ListLimits(ctx context.Context, rdb redis.UniversalClient, de
 	if err != nil {
 		return nil, "", err
 	}
-	page, err = readLimits(ctx, rdb, places)
-	page = slices.DeleteFunc(page, func(l Limits) bool {
-		return strings.Contains(l.Name, "/") && len(l.Announced) == 0 && l.Learned == nil
-	})
-	return page, next, err
-}
-
-// LimitsOf reads the limits of destinations, without their keys', in one round trip.
-func (n Namespace) LimitsOf(ctx context.Context, rdb redis.UniversalClient, destinations []string) ([]Limits, error) {
-	if err := validClient(rdb); err != nil {
-		return nil, err
-	}
-	places := make([]place, len(destinations))
-	for i, d := range destinations {
-		places[i] = n.placeOf(d, "")
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	return readLimits(ctx, rdb, places)
-}
-
-func readLimits(ctx context.Context, rdb redis.UniversalClient, places []place) ([]Limits, error) {
-	calls := make([]scriptCall, len(places))
-	for i, p := range places {
-		calls[i] = scriptCall{statusScript, p, nil}
-	}
-	out, named := make([]Limits, len(places)), make([][]NamedLimit, len(places))
-	for i, cmd := range runAll(ctx, rdb, calls) {
-		r, err := places[i].reply(cmd)
-		if err != nil {
-			return nil, err
+	all, err := n.read(ctx, rdb, Query{Limits: true}, places)
+	for _, r := range all {
+		if l := r.Limits; !strings.Contains(l.Name, "/") || len(l.Announced) > 0 || l.Learned != nil {
+			page = append(page, l)
 		}
-		out[i] = limitsOf(&r, places[i])
-		named[i] = namedOf(&r, places[i])
 	}
-	if len(places) == 0 {
-		return out, nil
-	}
-	return out, places[0].namespace.readNamed(ctx, rdb, out, named)
+	return page, next, err
 }
 
 // limitedPlaces returns the places of a page: destinations, each before its keys in the order of

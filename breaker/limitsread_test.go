@@ -17,7 +17,7 @@ import (
 
 // limits is the breaker's limits as JSON, without those that are empty.
 func limits(h *harness) string {
-	r, p, err := DefaultNamespace.status(patient(h.t), h.rdb, h.name(), caller{now: h.clock.redisNow()})
+	r, p, err := statusBy(patient(h.t), h.rdb, h.name(), caller{now: h.clock.redisNow()})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestLimitsAreRead(t *testing.T) {
 			{0, of("k", limits), ""},
 			{0, of("k", look), "OPEN until reset manual"},
 			{0, func(h *harness) string {
-				events, err := History(h.t.Context(), h.rdb, h.b.name("k"), 1)
+				events, err := historyOf(h.t.Context(), h.rdb, h.b.name("k"), 1)
 				if err != nil || len(events) != 1 {
 					h.t.Fatalf("history %v, %v", events, err)
 				}

@@ -95,7 +95,7 @@ func TestLinkEndsWithItsLastBreaker(t *testing.T) {
 	}
 	hears := func(b *Breaker) {
 		t.Helper()
-		if _, err := Trip(t.Context(), rdb, b.Name(), TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, b.Name(), TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
@@ -185,7 +185,7 @@ func TestJoinWhileTheChannelIsLeft(t *testing.T) {
 	}
 	defer b.Close()
 	b.link.unsubscribe(b.place.channel) // as by one that left before
-	if _, err := Trip(t.Context(), rdb, b.Name(), TripOptions{}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, b.Name(), TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
@@ -210,7 +210,7 @@ func TestStampsOneByOne(t *testing.T) {
 	}
 	defer b.Close()
 	awaitView(t, b, "known", func(v View) bool { return v.Known })
-	if _, err := Trip(t.Context(), admin, "api", TripOptions{}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), admin, "api", TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

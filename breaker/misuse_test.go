@@ -24,18 +24,13 @@ func TestClientThatCannotBeUsedIsAnError(t *testing.T) {
 	for name, rdb := range redistest.UnusableClients(t) {
 		for what, err := range map[string]error{
 			"New":          second1(New(ctx, rdb, Options{Destination: "api"})),
-			"Get":          second1(Get(ctx, rdb, "api")),
-			"List":         second1(List(ctx, rdb, "api")),
-			"Trip":         second1(Trip(ctx, rdb, "api", TripOptions{})),
-			"ForceClosed":  second1(ForceClosed(ctx, rdb, "api", TripOptions{})),
-			"Reset":        second1(Reset(ctx, rdb, "api", "")),
-			"History":      second1(History(ctx, rdb, "api", 0)),
-			"Incidents":    second1(Incidents(ctx, rdb, "api", 0)),
-			"Limits":       second1(DefaultNamespace.Limits(ctx, rdb, "api")),
-			"LimitsOf":     second1(DefaultNamespace.LimitsOf(ctx, rdb, []string{"api"})),
+			"Get":          second1(DefaultNamespace.Get(ctx, rdb, "api")),
+			"Read":         second1(DefaultNamespace.Read(ctx, rdb, Query{}, "api")),
+			"Read nothing": second1(DefaultNamespace.Read(ctx, rdb, Query{})),
+			"Trip":         second1(DefaultNamespace.Trip(ctx, rdb, "api", TripOptions{})),
+			"ForceClosed":  second1(DefaultNamespace.ForceClosed(ctx, rdb, "api", TripOptions{})),
+			"Reset":        second1(DefaultNamespace.Reset(ctx, rdb, "api", "")),
 			"ForgetLimits": second1(DefaultNamespace.ForgetLimits(ctx, rdb, "api", "")),
-			"IncidentsAll": second1(DefaultNamespace.IncidentsAll(ctx, rdb, nil)),
-			"ListAll":      second1(DefaultNamespace.ListAll(ctx, rdb, []string{"api"})),
 		} {
 			if !errors.Is(err, ErrClient) || !strings.HasPrefix(err.Error(), "breaker: ") {
 				t.Errorf("%s with a client that is %s: %v", what, name, err)
@@ -119,9 +114,9 @@ func TestPanicInOnEventIsLogged(t *testing.T) {
 	for _, want := range []State{Open, Closed} { // the second comes in spite of the first
 		var err error
 		if want == Open {
-			_, err = Trip(t.Context(), b.rdb, "api", TripOptions{})
+			_, err = DefaultNamespace.Trip(t.Context(), b.rdb, "api", TripOptions{})
 		} else {
-			_, err = Reset(t.Context(), b.rdb, "api", "ann")
+			_, err = DefaultNamespace.Reset(t.Context(), b.rdb, "api", "ann")
 		}
 		if err != nil {
 			t.Fatal(err)

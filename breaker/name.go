@@ -18,11 +18,10 @@ var (
 )
 
 // Namespace is the prefix of all keys and channels of an installation's breakers in Redis.
-// "" means [DefaultNamespace]. The methods do what the functions of the same names do.
+// "" means [DefaultNamespace]. Its methods read and operate breakers by their names, from any process.
 type Namespace string
 
-// DefaultNamespace is the [Namespace] of [Options] that name none, and of [Get], [List] and
-// the other functions.
+// DefaultNamespace is the [Namespace] of [Options] that name none.
 const DefaultNamespace Namespace = "tidegate"
 
 // Validate returns an error if n is not valid: want [a-z0-9][a-z0-9-]{0,30}, or "".

@@ -498,7 +498,7 @@ func (n Namespace) readNamed(ctx context.Context, rdb redis.UniversalClient, int
 				if l.Concurrency > 0 {
 					use.Concurrency = &ConcurrencyLimit{Limit: l.Concurrency, Used: int(inFlight[at].Val())}
 				}
-				into[i].Named = append(into[i].Named, use) //nolint:gosec // as long as named
+				into[i].Named = append(into[i].Named, use)
 			}
 		}
 	}

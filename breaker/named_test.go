@@ -279,11 +279,11 @@ func TestNamedLimitsOnACluster(t *testing.T) {
 		}
 	}
 	callers.Wait()
-	limits, err := DefaultNamespace.Limits(t.Context(), rdb, "api-0")
+	read, err := DefaultNamespace.ReadOne(t.Context(), rdb, Query{Limits: true}, "api-0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	use := limits.Named
+	use := read.Limits.Named
 	got := fmt.Sprintln(granted.Load(), use[0].Key, use[0].Windows[0].Used, use[1].Windows[0].Used, use[2].Concurrency.Used)
 	if want := "20 k 40 20 0\n"; got != want {
 		t.Errorf("calls, key, used of wide and narrow, and in flight are %s, want %s", got, want)

@@ -34,7 +34,7 @@ func TestNamespacesOfOneDatabaseAreApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitView(t, c, "OPEN", func(v View) bool { return v.State == Open })
-		if _, err := Trip(t.Context(), rdb, d+"/bob", TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, d+"/bob", TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		awaitView(t, b.Key("bob"), "OPEN", func(v View) bool { return v.State == Open })
@@ -44,21 +44,16 @@ func TestNamespacesOfOneDatabaseAreApart(t *testing.T) {
 			states         string
 			events, closed int
 		}{{DefaultNamespace, "CLOSED OPEN", 0, 0}, {"", "CLOSED OPEN", 0, 0}, {other, "OPEN", 1, 1}} {
-			all, err := test.of.List(t.Context(), rdb, d)
+			read, err := test.of.ReadOne(t.Context(), rdb, Query{Keys: true, History: All, Incidents: All}, d)
 			var states []string
-			for _, s := range all {
+			for _, s := range read.Breakers() {
 				states = append(states, s.State.String())
 			}
 			if got := strings.Join(states, " "); err != nil || got != test.states {
-				t.Errorf("List in %q: %q, %v; want %q", test.of, got, err, test.states)
+				t.Errorf("breakers in %q: %q, %v; want %q", test.of, got, err, test.states)
 			}
-			history, err := test.of.History(t.Context(), rdb, d, 0)
-			if err != nil || len(history) != test.events {
-				t.Errorf("History in %q: %+v, %v", test.of, history, err)
-			}
-			incidents, err := test.of.Incidents(t.Context(), rdb, d, 0)
-			if err != nil || len(incidents) != test.closed {
-				t.Errorf("Incidents in %q: %+v, %v", test.of, incidents, err)
+			if len(read.History) != test.events || len(read.Incidents) != test.closed {
+				t.Errorf("history and incidents in %q: %+v, %+v", test.of, read.History, read.Incidents)
 			}
 			transitions, _, _, err := test.of.ReadTransitions(t.Context(), rdb, d, 0, 10)
 			if err != nil || len(transitions) != 1 {
@@ -86,12 +81,10 @@ func TestNamespaceIsValidated(t *testing.T) {
 		for what, err := range map[string]error{
 			"New":         second1(New(ctx, rdb, Options{Destination: "api", Namespace: string(n)})),
 			"Get":         second1(n.Get(ctx, rdb, "api")),
-			"List":        second1(n.List(ctx, rdb, "api")),
+			"Read":        second1(n.Read(ctx, rdb, Query{}, "api")),
 			"Trip":        second1(n.Trip(ctx, rdb, "api", TripOptions{})),
 			"ForceClosed": second1(n.ForceClosed(ctx, rdb, "api", TripOptions{})),
 			"Reset":       second1(n.Reset(ctx, rdb, "api", "")),
-			"History":     second1(n.History(ctx, rdb, "api", 0)),
-			"Incidents":   second1(n.Incidents(ctx, rdb, "api", 0)),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "namespace") {
 				t.Errorf("%s with the namespace %q: %v", what, n, err)

@@ -92,7 +92,7 @@ type Options struct {
 	// its slot is free after that. 0: no limit.
 	FleetConcurrency, KeyConcurrency int
 
-	// Reserve says for people what callers leave for more urgent ones by [Breaker.Leave], such as "high=20%": [Get]
+	// Reserve says for people what callers leave for more urgent ones by [Breaker.Leave], such as "high=20%": [Namespace.Read]
 	// shows it. Default: "".
 	Reserve string
 

@@ -360,7 +360,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 					t.Errorf("Report after Close: %+v, %v", status, err)
 				}
 				for range 2 { // the second one ends the slow start
-					if _, err := Reset(t.Context(), rdb, "api", ""); err != nil {
+					if _, err := DefaultNamespace.Reset(t.Context(), rdb, "api", ""); err != nil {
 						t.Error(err)
 					}
 				}

@@ -126,7 +126,7 @@ func TestFailuresAmongSuccessesAreNoOutage(t *testing.T) {
 			a := newBrownout(t, .2)
 			o := Options{Destination: "api", Timeout: 10 * time.Second}
 			n := a.fleet(t, fleetOf(t, s, away), o, 3000)
-			status, err := Get(patient(t), s.Client(t), "api")
+			status, err := DefaultNamespace.Get(patient(t), s.Client(t), "api")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func TestFailuresAmongSuccessesAreNoOutage(t *testing.T) {
 			a := newBrownout(t, .2)
 			a.down = 300
 			n := a.fleet(t, fleetOf(t, s, away), Options{Destination: "api", Timeout: 10 * time.Second}, 6000)
-			status, err := Get(patient(t), s.Client(t), "api")
+			status, err := DefaultNamespace.Get(patient(t), s.Client(t), "api")
 			if err != nil {
 				t.Fatal(err)
 			}

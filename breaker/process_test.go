@@ -166,18 +166,18 @@ func TestProcessesNeverProbeTogether(t *testing.T) {
 	s := redistest.Shared(t)
 	rdb := s.Client(t)
 	d := redistest.Name(t, "race")
-	if _, err := Trip(t.Context(), rdb, d, TripOptions{For: raceCooldown}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, d, TripOptions{For: raceCooldown}); err != nil {
 		t.Fatal(err)
 	}
 	children := []*child{startChild(t, "race", s, d), startChild(t, "race", s, d)}
 	redistest.Eventually(t, "20 cooldowns", func() bool {
-		status, err := Get(t.Context(), rdb, d)
+		status, err := DefaultNamespace.Get(t.Context(), rdb, d)
 		return err == nil && status.Probes >= cooldowns
 	})
 	for _, c := range children {
 		c.finish(t)
 	}
-	status, err := Get(t.Context(), rdb, d)
+	status, err := DefaultNamespace.Get(t.Context(), rdb, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestProcessesNeverProbeTogether(t *testing.T) {
 // checkHistory checks that no cooldown was cut short and none was tested twice.
 func checkHistory(t *testing.T, rdb redis.UniversalClient, d string) {
 	t.Helper()
-	events, err := History(t.Context(), rdb, d, 0)
+	events, err := historyOf(t.Context(), rdb, d, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -282,7 +282,7 @@ func TestStatusShowsTheRate(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	status := func() Status {
 		t.Helper()
-		s, err := Get(t.Context(), rdb, d)
+		s, err := DefaultNamespace.Get(t.Context(), rdb, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestStatusShowsTheRate(t *testing.T) {
 	if got, want := s.Rate.Due(2), s.Rate.Next.Add(2*minute); !got.Equal(want) {
 		t.Errorf("the third call is due %v, want %v", got, want)
 	}
-	if s, err := Get(t.Context(), rdb, d+"/alice"); err != nil || s.Rate != nil {
+	if s, err := DefaultNamespace.Get(t.Context(), rdb, d+"/alice"); err != nil || s.Rate != nil {
 		t.Errorf("the rate of a key is %+v, %v", s.Rate, err)
 	}
 	text, err := json.Marshal(s)

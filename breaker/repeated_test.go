@@ -33,7 +33,7 @@ func TestRepeatedReportHoldsNoOther(t *testing.T) {
 	if _, err := first.c.resolve(ctx, "", first.happened(&refusal, 0), second.happened(&refusal, 0)); err != nil {
 		t.Fatal(err)
 	}
-	status, err := Get(patient(t), s.Client(t), "api")
+	status, err := DefaultNamespace.Get(patient(t), s.Client(t), "api")
 	if err != nil || status.Failures != 2 {
 		t.Errorf("%d failures, %v: want 2", status.Failures, err)
 	}
@@ -69,7 +69,7 @@ func TestALookShowsWhatIsStored(t *testing.T) {
 	b := start(t, rdb, Options{Destination: "api", RefreshInterval: time.Hour})
 	older := *b.view.Load()
 	older.changed = make(chan struct{})
-	if _, err := Trip(patient(t), rdb, "api", TripOptions{}); err != nil {
+	if _, err := DefaultNamespace.Trip(patient(t), rdb, "api", TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/base/redispipe"
 )
 
 //go:embed lua/*.lua
@@ -177,36 +175,6 @@ func (s *script) process(ctx context.Context, rdb redis.UniversalClient, args []
 		}
 		args = slices.Concat(s.eval[:], args[2:])
 	}
-}
-
-// scriptCall is a script to run at a place, for an operator.
-type scriptCall struct {
-	script *script
-	place  place
-	own    []any
-}
-
-// runAll runs scripts in one round trip, in a second one if Redis does not know them yet. Each
-// command has its own error.
-func runAll(ctx context.Context, rdb redis.UniversalClient, calls []scriptCall) []*redis.Cmd {
-	run := func() []*redis.Cmd {
-		cmds, _ := redispipe.Each(ctx, rdb, calls, func(pipe redis.Pipeliner, c scriptCall) *redis.Cmd {
-			return c.script.EvalSha(ctx, pipe, c.place.keys, c.place.args(caller{}, c.own)...)
-		})
-		return cmds
-	}
-	out := run()
-	if slices.ContainsFunc(out, func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }) {
-		loaded := map[*script]bool{}
-		for _, c := range calls {
-			if !loaded[c.script] {
-				c.script.Load(ctx, rdb)
-				loaded[c.script] = true
-			}
-		}
-		return run()
-	}
-	return out
 }
 
 // parseReply reads what arguments.lua describes, and records by parse.

@@ -8,7 +8,7 @@ import (
 )
 
 // Status is a breaker at one moment, as far as the instance or the Redis knew that it was read from. The commands, the HTTP API
-// and [Get] give the same form: as JSON, times are RFC 3339 in UTC on Redis's clock, null if
+// and [Namespace.Read] give the same form: as JSON, times are RFC 3339 in UTC on Redis's clock, null if
 // there is none. The tags doc and example are for the API's description.
 type Status struct {
 	Name string `json:"name" doc:"The destination, or destination/key." example:"deviantart"`

@@ -44,7 +44,7 @@ func TestStormOfReports(t *testing.T) {
 			close(begin)
 			group.Wait()
 			scripts := s.CommandStats(t)["evalsha"]
-			status, err := Get(patient(t), s.Client(t), "api")
+			status, err := DefaultNamespace.Get(patient(t), s.Client(t), "api")
 			if err != nil {
 				t.Fatal(err)
 			}

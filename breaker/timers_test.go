@@ -275,7 +275,7 @@ func TestDeadSubscriptionIsRenewedInTime(t *testing.T) {
 		passTime(500 * time.Millisecond) // beside the reads
 		client.last.Load().deaf.Store(true)
 		passTime(5 * time.Second)
-		if _, err := Trip(t.Context(), b.rdb, "api", TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), b.rdb, "api", TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -294,7 +294,7 @@ func TestDeadSubscriptionIsRenewedInTime(t *testing.T) {
 		if br.link.pubsub.Load() == subscription {
 			t.Error("the subscription was not renewed after 30s of silence")
 		}
-		if _, err := Reset(t.Context(), b.rdb, "api", ""); err != nil {
+		if _, err := DefaultNamespace.Reset(t.Context(), b.rdb, "api", ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -347,7 +347,7 @@ func TestAllIsReadOnceAMinute(t *testing.T) {
 			defer endInBubble(t, other)
 		}
 		for i := range 30 { // more than looks at hashes find one by one
-			if _, err := Trip(t.Context(), b.rdb, fmt.Sprintf("api/k%04d", i), TripOptions{}); err != nil {
+			if _, err := DefaultNamespace.Trip(t.Context(), b.rdb, fmt.Sprintf("api/k%04d", i), TripOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -355,7 +355,7 @@ func TestAllIsReadOnceAMinute(t *testing.T) {
 		for i := range 29 {
 			forget(t, b.rdb, "api", fmt.Sprintf("k%04d", i))
 		}
-		if _, err := Trip(t.Context(), b.rdb, "api/other", TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), b.rdb, "api/other", TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		passTime(70 * time.Second)

@@ -15,7 +15,7 @@ func TestReadTransitions(t *testing.T) {
 	rdb := s.Client(t)
 	trip := func(name string) {
 		t.Helper()
-		if _, err := Trip(t.Context(), rdb, name, TripOptions{}); err != nil {
+		if _, err := DefaultNamespace.Trip(t.Context(), rdb, name, TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,7 @@ func TestWaitGrantsInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Embedded(t)
 	b := start(t, rdb, Options{Destination: "api"})
-	if _, err := Trip(t.Context(), rdb, "api", TripOptions{}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, "api", TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
@@ -41,7 +41,7 @@ func TestWaitGrantsInOrderOfArrival(t *testing.T) {
 			return len(b.waiting.of[""]) == i+1
 		})
 	}
-	if _, err := Reset(t.Context(), rdb, "api", "ann"); err != nil {
+	if _, err := DefaultNamespace.Reset(t.Context(), rdb, "api", "ann"); err != nil {
 		t.Fatal(err)
 	}
 	all.Wait()
@@ -54,7 +54,7 @@ func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Embedded(t)
 	b := start(t, rdb, Options{Destination: "api"})
-	if _, err := Trip(t.Context(), rdb, "api", TripOptions{For: time.Hour}); err != nil {
+	if _, err := DefaultNamespace.Trip(t.Context(), rdb, "api", TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })

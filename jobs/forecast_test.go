@@ -33,7 +33,7 @@ func (b *bench) served(rate string) *breaker.Breaker {
 	b.must(err)
 	b.t.Cleanup(func() { _ = br.Close() })
 	redistest.Eventually(b.t, "the instance is registered", func() bool {
-		o, err := breaker.DefaultNamespace.Outlook(ctx, b.rdb, b.dest)
+		o, err := breaker.DefaultNamespace.ReadOne(ctx, b.rdb, breaker.Query{Slots: true, Limits: true}, b.dest)
 		return err == nil && len(o.Slots) == 1 && len(o.Limits.Declared) == len(rates)
 	})
 	return br

@@ -83,7 +83,7 @@ func TestWhatTheAnswerToAProbeProves(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t)
-			if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: time.Millisecond}); err != nil {
+			if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
 			b.enqueue()

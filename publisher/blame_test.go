@@ -93,7 +93,7 @@ func TestOwnTimeoutIsNoFailureOfTheAPI(t *testing.T) {
 	t.Run("probe", func(t *testing.T) {
 		t.Parallel()
 		b := newFixture(t)
-		if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 		b.enqueue(jobs.Path("/slow"), hurry)
@@ -190,7 +190,7 @@ func TestSlowExpressionsFailTheirJob(t *testing.T) {
 	stop()
 
 	// The probe: its permit is given back, and the next job proves what the API does.
-	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	slow := expensive(hurried)

@@ -15,7 +15,8 @@ import (
 // used is how much of the declared limit is used.
 func (b *fixture) used(name string) int {
 	b.t.Helper()
-	l, err := breaker.Namespace("").Limits(context.Background(), b.rdb, name)
+	read, err := breaker.Namespace("").ReadOne(context.Background(), b.rdb, breaker.Query{Limits: true}, name)
+	l := read.Limits
 	if err != nil || len(l.Declared) != 1 {
 		b.t.Fatalf("limits of %s: %+v, %v", name, l, err)
 	}

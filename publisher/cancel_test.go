@@ -151,7 +151,7 @@ func TestCancelAfterTheAnswer(t *testing.T) {
 func TestCancelledProbeGivesItsPermitBack(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	probe, next := b.enqueue(), b.enqueue()

@@ -12,6 +12,7 @@ const credentialsEvery = time.Second
 
 // credentialsHandler is a handler whose credentials can change: see httpdest.Destination.
 type credentialsHandler interface {
+	CredentialsCanChange() bool
 	ChangedKeys() []string
 	CredentialsOf(key string) string
 }
@@ -35,6 +36,9 @@ func (d *destination) watchCredentials() {
 					again[key] = true
 				}
 			}
+			if !first && len(again) == 0 && !h.CredentialsCanChange() {
+				return
+			}
 			select {
 			case <-d.calls.Done():
 				return
@@ -57,11 +61,11 @@ func (d *destination) watchCredentials() {
 func (d *destination) otherCredentials(h credentialsHandler) (keys []string, ok bool) {
 	ctx, cancel := context.WithTimeout(d.calls, commandTimeout)
 	defer cancel()
-	all, err := breaker.Namespace(d.o.Namespace).List(ctx, d.rdb, d.name)
+	read, err := breaker.Namespace(d.o.Namespace).ReadOne(ctx, d.rdb, breaker.Query{Keys: true}, d.name)
 	if err != nil {
 		return nil, false
 	}
-	for _, s := range all {
+	for _, s := range read.Breakers() {
 		if s.State == breaker.Closed || s.Cause != breaker.CauseCredentials {
 			continue
 		}

@@ -92,7 +92,7 @@ func TestRefusedTokenIsTakenOut(t *testing.T) {
 	b.result(held)
 	file.write(`{"bob":"right"}`)
 	redistest.Eventually(t, "the breaker says that the token is missing", func() bool {
-		s, err := breaker.Get(t.Context(), b.rdb, b.dest+"/alice")
+		s, err := breaker.DefaultNamespace.Get(t.Context(), b.rdb, b.dest+"/alice")
 		return err == nil && s.State != breaker.Closed && s.Reason != "answered 401 Unauthorized"
 	})
 	if j := b.get(held); j.Status == jobs.Failed || j.Attempt != 0 {
@@ -260,7 +260,7 @@ func TestTokenServerAway(t *testing.T) {
 	ids := b.enqueueMany(20, jobs.MaxReschedules(1))
 	redistest.Eventually(t, "the token server is asked again", func() bool { return tokens.asked.Load() > 8 })
 	n := tokens.asked.Load()
-	s, err := breaker.Get(t.Context(), b.rdb, b.dest)
+	s, err := breaker.DefaultNamespace.Get(t.Context(), b.rdb, b.dest)
 	if err != nil || s.State == breaker.Closed || s.Cause != breaker.CauseCredentials || !s.NoCredentials || s.Wasted != 0 {
 		t.Errorf("breaker %+v, %v", s, err)
 	}
@@ -422,7 +422,7 @@ func TestTokenServerAwayWithoutABreaker(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t)
 			if !o.Disabled {
-				if _, err := breaker.ForceClosed(t.Context(), b.rdb, b.dest, breaker.TripOptions{}); err != nil {
+				if _, err := breaker.DefaultNamespace.ForceClosed(t.Context(), b.rdb, b.dest, breaker.TripOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -36,7 +36,7 @@ func (b *fixture) incident(server *redistest.Server, ready, concurrency int) (ti
 	}
 	server.ResetStats(b.t)
 	began := time.Now()
-	if _, err := breaker.Reset(context.Background(), b.rdb, b.dest, "test"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(context.Background(), b.rdb, b.dest, "test"); err != nil {
 		b.t.Fatal(err)
 	}
 	for range ready + concurrency {

@@ -35,7 +35,7 @@ func TestTripHoldsAWorkerWhoseBreakerIsDisabled(t *testing.T) {
 	first := b.enqueue() // both workers are there
 	b.result(first.ID)
 	early.Store(0)
-	s, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: held})
+	s, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: held})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,8 @@ func TestTripHoldsAWorkerWhoseBreakerIsDisabled(t *testing.T) {
 	if early.Load() != 0 || calls.Load() != n+1 {
 		t.Errorf("%d calls while it was tripped, %d in all; want 0 and %d", early.Load(), calls.Load(), n+1)
 	}
-	incidents, err := breaker.Incidents(t.Context(), b.rdb, b.dest, 0)
+	read, err := breaker.DefaultNamespace.ReadOne(t.Context(), b.rdb, breaker.Query{Incidents: breaker.All}, b.dest)
+	incidents := read.Incidents
 	if err != nil || len(incidents) != 1 || incidents[0].Wasted != 0 {
 		t.Errorf("incidents %+v, %v; want one without a wasted call", incidents, err)
 	}

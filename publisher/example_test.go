@@ -180,7 +180,7 @@ func ExamplePublisher() {
 	go func() { stopped <- p.Run(workerCtx) }()
 	<-results // of Dusk
 	<-results // of Dawn, which opened the breaker
-	status, err := breaker.Get(ctx, rdb, "deviantart")
+	status, err := breaker.DefaultNamespace.Get(ctx, rdb, "deviantart")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func TestKeyWithoutConsentWaits(t *testing.T) {
 	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonCredentials || e.Called || e.Job.Attempt != 0 {
 		t.Errorf("%s, %s, called %t; want rescheduled, credentials, without a call", e.Result, e.Reason, e.Called)
 	}
-	s, err := breaker.Get(t.Context(), b.rdb, b.dest+"/alice")
+	s, err := breaker.DefaultNamespace.Get(t.Context(), b.rdb, b.dest+"/alice")
 	if err != nil || s.State != breaker.Open || s.Cause != breaker.CauseCredentials || s.Reason != why || !s.Permanent {
 		t.Errorf("breaker %+v, %v", s, err)
 	}

@@ -27,7 +27,7 @@ func TestInspectorReadsJobsInEveryState(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	// Before the worker starts: it fetches sooner than a message is sure to arrive.
-	if _, err := breaker.Trip(ctx, b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
@@ -174,7 +174,7 @@ func TestHeldJobsOfAKeyTrippedForLess(t *testing.T) {
 	b := newFixture(t)
 	trip := func(d time.Duration) {
 		t.Helper()
-		if _, err := breaker.Trip(t.Context(), b.rdb, b.dest+"/alice", breaker.TripOptions{For: d}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest+"/alice", breaker.TripOptions{For: d}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -73,7 +73,7 @@ func TestKeyByHoldsAPathAlone(t *testing.T) {
 		t.Errorf("%d jobs that the path holds are listed, want 10: %v", len(list.Items), err)
 	}
 	free.Store(true)
-	if _, err := breaker.Reset(t.Context(), b.rdb, b.dest+"/v1:full", "test"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), b.rdb, b.dest+"/v1:full", "test"); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range full {
@@ -151,7 +151,7 @@ func TestKeyByAndRefusedToken(t *testing.T) {
 	for _, id := range alice {
 		redistest.Eventually(t, "the jobs wait for the token of their key", func() bool { return b.heldBy(id, "alice") })
 	}
-	s, err := breaker.Get(t.Context(), b.rdb, b.dest+"/alice")
+	s, err := breaker.DefaultNamespace.Get(t.Context(), b.rdb, b.dest+"/alice")
 	if err != nil || s.State != breaker.Open || s.Cause != breaker.CauseCredentials {
 		t.Errorf("the breaker of the key is %s because of %s: %v", s.State, s.Cause, err)
 	}
@@ -159,7 +159,7 @@ func TestKeyByAndRefusedToken(t *testing.T) {
 		t.Errorf("%d calls, want 6 and one that was refused", n)
 	}
 	renewed.Store(true)
-	if _, err := breaker.Reset(t.Context(), b.rdb, b.dest+"/alice", "test"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), b.rdb, b.dest+"/alice", "test"); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range alice {

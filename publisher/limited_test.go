@@ -14,11 +14,11 @@ import (
 
 func (b *fixture) breakerHistory() []breaker.Event {
 	b.t.Helper()
-	history, err := breaker.History(context.Background(), b.rdb, b.dest, 1000)
+	read, err := breaker.DefaultNamespace.ReadOne(context.Background(), b.rdb, breaker.Query{History: breaker.All}, b.dest)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return history
+	return read.History
 }
 
 // A job that is in hand when the breaker opens is put off without a call, and that
@@ -36,7 +36,7 @@ func TestReschedulesByTheBreakerCount(t *testing.T) {
 		if e.Job.ID == healthy.ID {
 			// The next job came along with the completion. Before its turn the
 			// breaker opens.
-			if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: time.Hour, By: "test"}); err != nil {
+			if _, err := breaker.DefaultNamespace.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: time.Hour, By: "test"}); err != nil {
 				t.Error(err)
 			}
 			signal(t, "this process knows that the breaker is open", opened)

@@ -161,7 +161,7 @@ func (b *fixture) redisNow() time.Time {
 
 func (b *fixture) breaker() breaker.Status {
 	b.t.Helper()
-	s, err := breaker.Get(context.Background(), b.rdb, b.dest)
+	s, err := breaker.DefaultNamespace.Get(context.Background(), b.rdb, b.dest)
 	if err != nil {
 		b.t.Fatal(err)
 	}

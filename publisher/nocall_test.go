@@ -31,7 +31,7 @@ func TestJobWithoutATokenIsNoProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	unknown := b.enqueue(jobs.Key("bob"))

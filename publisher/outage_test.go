@@ -186,7 +186,7 @@ func TestOutageThatIsOverBeforeACallEnds(t *testing.T) {
 	signal(t, "the first call", hanging)
 	others := b.enqueueMany(2)
 	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
-	if _, err := breaker.Reset(t.Context(), b.rdb, b.dest, ""); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), b.rdb, b.dest, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, other := range others {

@@ -163,7 +163,7 @@ func TestResetReleasesDeferredJobs(t *testing.T) {
 		b.event()
 	}
 	limited.Store(false)
-	if _, err := breaker.Reset(context.Background(), b.rdb, b.dest, "a person"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(context.Background(), b.rdb, b.dest, "a person"); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

@@ -18,7 +18,7 @@ import (
 func TestShutdownWhileTheGateWaits(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{Reason: "test", By: "test"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{Reason: "test", By: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	job := b.enqueue()
@@ -199,7 +199,7 @@ func TestShutdownGivesTheProbeBack(t *testing.T) {
 	b := newFixture(t)
 	ctx := context.Background()
 	trip := func() {
-		if _, err := breaker.Trip(ctx, b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(ctx, b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/httpdest"
 )
 
 // unpolled is a fixture whose worker has found its queues empty, and polls them once an hour.
@@ -60,7 +62,7 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 	t.Run("due beside held jobs", func(t *testing.T) {
 		t.Parallel()
 		b := unpolled(t, succeed)
-		if _, err := breaker.Trip(t.Context(), b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		redistest.Eventually(t, "a job is held", func() bool {
@@ -131,8 +133,8 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 	})
 }
 
-// An idle worker costs Redis hardly more with many destinations than with one, in commands and
-// in connections.
+// An idle worker costs hardly more with many destinations than with one: commands and connections of Redis, and
+// goroutines that look for changed credentials where none can change.
 func TestIdleDestinationsCostNothing(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -145,7 +147,11 @@ func TestIdleDestinationsCostNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range destinations {
-			if err := p.Handle(fmt.Sprintf("d%d", i), publisher.Func(func(context.Context, *jobs.Job) error { return nil })); err != nil {
+			handler, err := httpdest.New(httpdest.Options{URL: "http://127.0.0.1:9/", AuthToken: "secret-token"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Handle(fmt.Sprintf("d%d", i), handler); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -167,9 +173,14 @@ func TestIdleDestinationsCostNothing(t *testing.T) {
 			}
 		}
 		clients, err := rdb.ClientList(t.Context()).Result()
-		if n := strings.Count(clients, "\n"); err != nil || n > 12 {
-			t.Errorf("%d connections with %d destinations (%v), want at most 12", n, destinations, err)
+		if n := strings.Count(clients, "\n"); err != nil || n > 15 {
+			t.Errorf("%d connections with %d destinations (%v), want at most 15", n, destinations, err)
 		}
+		redistest.Eventually(t, "no goroutine looks for changed credentials", func() bool {
+			var stacks strings.Builder
+			err := pprof.Lookup("goroutine").WriteTo(&stacks, 2)
+			return err == nil && strings.Count(stacks.String(), "publisher.(*destination).watchCredentials.func1(") < many/10
+		})
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -23,7 +23,7 @@ func halfOpen(t *testing.T, o breaker.Options, next http.RoundTripper) instance 
 	rdb := redistest.Shared(t).Client(t)
 	o.Cooldown = time.Minute // the pause between probes is at most as long
 	i := joinWith(t, rdb, o, next)
-	if _, err := breaker.Trip(t.Context(), rdb, o.Destination, breaker.TripOptions{For: time.Millisecond}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, o.Destination, breaker.TripOptions{For: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, i.breaker, "half open", inState(breaker.HalfOpen))

@@ -79,7 +79,7 @@ func TestStreamKeepsItsSlot(t *testing.T) {
 	for range 3 { // closed twice, and after its end: a slot is freed once
 		_ = first.Body.Close()
 	}
-	if status, err := breaker.Get(t.Context(), redistest.Shared(t).Client(t), i.breaker.Name()); err != nil || status.InFlight > 1 {
+	if status, err := breaker.DefaultNamespace.Get(t.Context(), redistest.Shared(t).Client(t), i.breaker.Name()); err != nil || status.InFlight > 1 {
 		t.Errorf("%d in flight, %v", status.InFlight, err)
 	}
 }

@@ -210,7 +210,7 @@ func TestRefusedRequestIsLeftAsItWas(t *testing.T) {
 			t.Error("a request was sent")
 			return nil, io.ErrUnexpectedEOF
 		}))
-	if _, err := breaker.Trip(t.Context(), redistest.Shared(t).Client(t), i.breaker.Name(), breaker.TripOptions{Reason: "maintenance"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), redistest.Shared(t).Client(t), i.breaker.Name(), breaker.TripOptions{Reason: "maintenance"}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, i.breaker, "tripped", inState(breaker.Open))

@@ -72,7 +72,7 @@ func TestWaitEnds(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Shared(t).Client(t)
 			i := join(t, rdb, breaker.Options{Destination: redistest.Name(t, "ends")}, breakerhttp.Wait(test.wait))
-			if _, err := breaker.Trip(t.Context(), rdb, i.breaker.Name(), breaker.TripOptions{For: test.trip}); err != nil {
+			if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, i.breaker.Name(), breaker.TripOptions{For: test.trip}); err != nil {
 				t.Fatal(err)
 			}
 			awaitView(t, i.breaker, "tripped", func(v breaker.View) bool { return v.State != breaker.Closed })
@@ -106,7 +106,7 @@ func TestPatienceEnds(t *testing.T) {
 	_, url := api(t, fakeapi.Options{})
 	rdb := redistest.Shared(t).Client(t)
 	i := join(t, rdb, breaker.Options{Destination: redistest.Name(t, "patience")}, breakerhttp.Wait(100*time.Millisecond))
-	if _, err := breaker.Trip(t.Context(), rdb, i.breaker.Name(), breaker.TripOptions{For: time.Millisecond}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, i.breaker.Name(), breaker.TripOptions{For: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, i.breaker, "half open", inState(breaker.HalfOpen))
@@ -139,7 +139,7 @@ func TestKeysWaitApart(t *testing.T) {
 	i := join(t, rdb, breaker.Options{Destination: redistest.Name(t, "apart")}, breakerhttp.Wait(0),
 		breakerhttp.Key(func(req *http.Request) string { return req.URL.Path[1:] }))
 	alice := i.breaker.Key("alice")
-	if _, err := breaker.Trip(t.Context(), rdb, alice.Name(), breaker.TripOptions{}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, alice.Name(), breaker.TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, alice, "tripped", inState(breaker.Open))
@@ -176,7 +176,7 @@ func TestResetEndsWait(t *testing.T) {
 	fake, url := api(t, fakeapi.Options{})
 	rdb := redistest.Shared(t).Client(t)
 	i := join(t, rdb, breaker.Options{Destination: redistest.Name(t, "reset")}, breakerhttp.Wait(0))
-	if _, err := breaker.Trip(t.Context(), rdb, i.breaker.Name(), breaker.TripOptions{}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, i.breaker.Name(), breaker.TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, i.breaker, "tripped", inState(breaker.Open))
@@ -184,7 +184,7 @@ func TestResetEndsWait(t *testing.T) {
 	for range 4 {
 		group.Go(func() { i.expect(t, url, 201) })
 	}
-	if _, err := breaker.Reset(t.Context(), rdb, i.breaker.Name(), ""); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), rdb, i.breaker.Name(), ""); err != nil {
 		t.Fatal(err)
 	}
 	group.Wait()

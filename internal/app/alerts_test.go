@@ -91,7 +91,8 @@ func TestAlertsOfOneIncident(t *testing.T) {
 	}
 	t.Log(strings.Join(story, "\n"))
 
-	incidents, err := breaker.Incidents(t.Context(), rdb, "shop", 0)
+	read, err := breaker.DefaultNamespace.ReadOne(t.Context(), rdb, breaker.Query{Incidents: breaker.All}, "shop")
+	incidents := read.Incidents
 	if err != nil || len(incidents) != 1 {
 		t.Fatalf("incidents %+v, %v; want one", incidents, err)
 	}

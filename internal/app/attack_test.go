@@ -43,7 +43,7 @@ func (h *house) report(i int, name, id, body string) {
 
 func (h *house) breaker(name string) breaker.Status {
 	h.t.Helper()
-	s, err := breaker.Get(h.t.Context(), h.rdb, name)
+	s, err := breaker.DefaultNamespace.Get(h.t.Context(), h.rdb, name)
 	if err != nil {
 		h.t.Fatal(err)
 	}

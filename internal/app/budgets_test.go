@@ -160,9 +160,9 @@ func TestSeveralBudgets(t *testing.T) {
 	}
 	var names []string
 	redistest.Eventually(t, "the budgets", func() bool {
-		l, err := breaker.DefaultNamespace.Limits(t.Context(), server.Client(t), "api/alice")
+		read, err := breaker.DefaultNamespace.ReadOne(t.Context(), server.Client(t), breaker.Query{Limits: true}, "api/alice")
 		names = nil
-		for _, w := range l.Announced {
+		for _, w := range read.Limits.Announced {
 			names = append(names, fmt.Sprint(w.Name, " ", w.Remaining))
 		}
 		return err == nil && len(names) > 0

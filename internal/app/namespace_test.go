@@ -246,12 +246,10 @@ func TestInstallationsShareADatabase(t *testing.T) {
 				if i == one {
 					state = breaker.Open
 				}
-				s, err := i.breakers.Get(ctx, i.rdb, "shop")
-				want(i, "breaker", s.State, state, err)
-				events, err := i.breakers.History(ctx, i.rdb, "shop", 0)
-				want(i, "transitions", len(events), incidents, err)
-				found, err := i.breakers.Incidents(ctx, i.rdb, "shop", 0)
-				want(i, "incidents", len(found), incidents, err)
+				read, err := i.breakers.ReadOne(ctx, i.rdb, breaker.Query{History: breaker.All, Incidents: breaker.All}, "shop")
+				want(i, "breaker", read.Status.State, state, err)
+				want(i, "transitions", len(read.History), incidents, nil)
+				want(i, "incidents", len(read.Incidents), incidents, nil)
 				want(i, "alerts", len(i.slack.Messages()), incidents, nil)
 				i.mu.Lock()
 				want(i, "an event of a breaker", i.events["breaker shop"], i == one, nil)

@@ -254,7 +254,7 @@ func TestNotReadyWhileRedisRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if row.withJobs {
-				if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: 4 * time.Second}); err != nil {
+				if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: 4 * time.Second}); err != nil {
 					t.Fatal(err)
 				}
 				a.awaits("waiting", 10*time.Second, is("waiting"))
@@ -315,7 +315,7 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, "shop", breaker.TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.awaits("waiting", 10*time.Second, is("waiting"))
@@ -333,7 +333,7 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 	if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("enqueued into a full Redis: %v", err)
 	}
-	if _, err := breaker.Reset(t.Context(), rdb, "shop", "test"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), rdb, "shop", "test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := api.Wait(t.Context(), func(s fakeapi.Stats) bool { return s.Accepted == 1 }); err != nil {
@@ -378,7 +378,7 @@ func TestReadyWhileItWaits(t *testing.T) {
 	}
 	expect("both fetch", blog, fetching)
 
-	if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	open := health.Destination{Name: "shop", State: "waiting", Reason: "its circuit breaker is OPEN", Concurrency: 10}
@@ -402,14 +402,14 @@ func TestReadyWhileItWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("open again", blog, open)
-	if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, "shop", breaker.TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.awaits("open until reset", 20*time.Second, func(r health.Report) bool { return is("fetching")(r) && r.Destinations[1].Until == nil })
 
 	// One probe: the one that waits says that as well.
 	api.Queue(fakeapi.Answer{Status: http.StatusCreated, Delay: 3 * time.Second})
-	if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: time.Millisecond}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err != nil {

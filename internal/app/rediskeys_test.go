@@ -163,12 +163,12 @@ func TestKeysInRedisAreListed(t *testing.T) {
 	if err := errors.Join(client.Cancel(ctx, "cancelled"), client.Pause(ctx, "paused")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := breaker.Trip(ctx, rdb, "art/carol", breaker.TripOptions{Reason: "trial"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, rdb, "art/carol", breaker.TripOptions{Reason: "trial"}); err != nil {
 		t.Fatal(err)
 	}
 	enqueue("held", jobs.Key("carol"))
 	redistest.Eventually(t, "a refusal", func() bool { return api.Stats().Limited > 2 })
-	if _, err := breaker.Trip(ctx, rdb, "art", breaker.TripOptions{Reason: "trial"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, rdb, "art", breaker.TripOptions{Reason: "trial"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.PauseDestination(ctx, "art"); err != nil {

@@ -91,7 +91,7 @@ func TestRunWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := func() breaker.Status {
-		s, err := breaker.Get(t.Context(), rdb, "blog")
+		s, err := breaker.DefaultNamespace.Get(t.Context(), rdb, "blog")
 		if err != nil {
 			t.Fatal(err)
 		}

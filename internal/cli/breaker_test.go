@@ -219,13 +219,13 @@ func TestListOfManyKeys(t *testing.T) {
 	rdb := b.server.Client(t)
 	for i := range 15 {
 		name := fmt.Sprintf("shop/k%02d", i)
-		if _, err := breaker.Trip(t.Context(), rdb, name, breaker.TripOptions{For: time.Hour}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, name, breaker.TripOptions{For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 14 {
 			break
 		}
-		if _, err := breaker.Reset(t.Context(), rdb, name, "ann"); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(t.Context(), rdb, name, "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}

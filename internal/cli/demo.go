@@ -100,7 +100,7 @@ func (c *demoCmd) summarize(ctx context.Context, p *Process, d *dev, s *session,
 	if err != nil {
 		return err
 	}
-	incidents, err := breaker.Incidents(ctx, s.rdb, fakeDestination, 0)
+	read, err := breaker.DefaultNamespace.ReadOne(ctx, s.rdb, breaker.Query{Incidents: breaker.All}, fakeDestination)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (c *demoCmd) summarize(ctx context.Context, p *Process, d *dev, s *session,
 	rows.add("took", explain.Duration(took))
 	rows.add("calls", fmt.Sprintf("%d, of which the API refused %d", api.Calls, api.Limited))
 	rescheduled := 0
-	for i, in := range incidents {
+	for i, in := range read.Incidents {
 		rescheduled += in.Rescheduled
 		lasted := "still open"
 		if !in.Ended.IsZero() {

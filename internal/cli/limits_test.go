@@ -107,7 +107,7 @@ func TestLimitsOfManyKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i >= 25 {
-			if _, err := breaker.Trip(t.Context(), b.server.Client(t), "shop/"+key, breaker.TripOptions{For: time.Hour}); err != nil {
+			if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.server.Client(t), "shop/"+key, breaker.TripOptions{For: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -228,6 +228,12 @@ func (h *Destination) withoutToken(ctx context.Context, job *jobs.Job, err error
 	return jobs.Discard(&progress.NotCalledError{Err: err})
 }
 
+// CredentialsCanChange reports whether ChangedKeys may ever return a key.
+func (h *Destination) CredentialsCanChange() bool {
+	_, file := h.o.Tokens.(*TokensFile)
+	return file || h.tokenFile != nil || h.o.TokenSource != nil
+}
+
 // ChangedKeys returns the keys whose credentials have changed since the last call, "" for the destination's.
 func (h *Destination) ChangedKeys() []string {
 	if h.tokenFile != nil {

@@ -100,7 +100,7 @@ type fleet struct {
 	readAt    time.Time
 	last      []survey
 	unserved  []store.Unserved
-	limits    []breaker.Limits
+	limits    []breaker.Reading
 	up        bool
 	eviction  *store.Eviction // nil if it is not known
 }
@@ -205,7 +205,7 @@ func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
 		send(fullDesc, number(e.Full))
 	}
 	for _, l := range limits {
-		collectLimits(send, l)
+		collectLimits(send, l.Limits)
 	}
 	for _, u := range unserved {
 		send(unservedDesc, float64(u.Backlog), u.Destination)
@@ -314,7 +314,7 @@ func number(b bool) float64 {
 }
 
 // read returns what Redis holds, as of MaxAge ago at most; nothing if it cannot be read.
-func (f *fleet) read() (surveys []survey, unserved []store.Unserved, limits []breaker.Limits, up bool) {
+func (f *fleet) read() (surveys []survey, unserved []store.Unserved, limits []breaker.Reading, up bool) {
 	f.mu.Lock()
 	if !f.readAt.IsZero() && time.Since(f.readAt) < f.o.MaxAge {
 		defer f.mu.Unlock()
@@ -353,7 +353,7 @@ func (f *fleet) refresh(done chan struct{}) {
 	defer cancel()
 	var surveys []survey
 	var unserved []store.Unserved
-	var limits []breaker.Limits
+	var limits []breaker.Reading
 	now, err := f.reader().Now(ctx)
 	up := err == nil
 	if up {
@@ -365,7 +365,7 @@ func (f *fleet) refresh(done chan struct{}) {
 		unserved, err = f.reader().Unserved(ctx, f.destinations()...)
 	}
 	if err == nil {
-		limits, err = breaker.Namespace(f.reader().Namespace()).LimitsOf(ctx, f.o.Redis, f.destinations())
+		limits, err = breaker.Namespace(f.reader().Namespace()).Read(ctx, f.o.Redis, breaker.Query{Limits: true}, f.destinations()...)
 	}
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)

@@ -221,7 +221,7 @@ func TestBreakerGauges(t *testing.T) {
 
 	trip := func(name string, length time.Duration) {
 		t.Helper()
-		_, err := breaker.Trip(t.Context(), r.rdb, name, breaker.TripOptions{For: length})
+		_, err := breaker.DefaultNamespace.Trip(t.Context(), r.rdb, name, breaker.TripOptions{For: length})
 		r.must(err)
 	}
 	trip(r.dest, time.Hour)
@@ -231,14 +231,14 @@ func TestBreakerGauges(t *testing.T) {
 	}
 	trip(r.dest, 0)
 	shows("open until reset", map[string]float64{open: 1, "circuit_breaker_cooldown_remaining_seconds": math.Inf(1)})
-	_, err := breaker.Reset(t.Context(), r.rdb, r.dest, "test")
+	_, err := breaker.DefaultNamespace.Reset(t.Context(), r.rdb, r.dest, "test")
 	r.must(err)
 	shows("reset", map[string]float64{closed: 1, open: 0, "circuit_breaker_cooldown_remaining_seconds": 0, "circuit_breaker_open_keys": 0})
 
 	trip(r.dest+"/alice", time.Hour)
 	trip(r.dest+"/bob", time.Hour)
 	shows("keys", map[string]float64{closed: 1, open: 0, "circuit_breaker_open_keys": 2})
-	_, err = breaker.Reset(t.Context(), r.rdb, r.dest+"/bob", "test")
+	_, err = breaker.DefaultNamespace.Reset(t.Context(), r.rdb, r.dest+"/bob", "test")
 	r.must(err)
 	shows("one key", map[string]float64{"circuit_breaker_open_keys": 1})
 }
@@ -248,7 +248,7 @@ func TestHeldAndReleased(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
-	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
+	_, err := breaker.DefaultNamespace.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)
 	redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
 	held := r.enqueueMany(5, jobs.Key("alice"))
@@ -258,7 +258,7 @@ func TestHeldAndReleased(t *testing.T) {
 	if got[`jobs{status="pending"}`] != 5 || got["jobs_ready"] != 0 || got["jobs_released_total"] != 0 {
 		t.Errorf("with 5 held: %v pending, %v ready, %v released", got[`jobs{status="pending"}`], got["jobs_ready"], got["jobs_released_total"])
 	}
-	_, err = breaker.Reset(t.Context(), r.rdb, r.dest+"/alice", "test")
+	_, err = breaker.DefaultNamespace.Reset(t.Context(), r.rdb, r.dest+"/alice", "test")
 	r.must(err)
 	for _, id := range held {
 		r.ended(id, jobs.Completed)

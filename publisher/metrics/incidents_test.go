@@ -63,19 +63,19 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 		t.Errorf("%v probes have failed, want %v", got, by)
 	}
 	for i := range 4 { // by hand
-		_, err := breaker.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: time.Hour})
+		_, err := breaker.DefaultNamespace.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: time.Hour})
 		r.must(err)
 		everybody("open", "open")
 		counted(by, float64(i)+1)
-		_, err = breaker.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: 2 * time.Hour}) // longer, and no other incident
+		_, err = breaker.DefaultNamespace.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: 2 * time.Hour}) // longer, and no other incident
 		r.must(err)
-		_, err = breaker.Reset(t.Context(), r.rdb, r.dest, "test")
+		_, err = breaker.DefaultNamespace.Reset(t.Context(), r.rdb, r.dest, "test")
 		r.must(err)
 		everybody("closed", "closed")
 		counted(by, float64(i)+1)
 	}
 	// Those of keys are none of the destination's.
-	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
+	_, err := breaker.DefaultNamespace.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)
 	for _, in := range fleet {
 		redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })

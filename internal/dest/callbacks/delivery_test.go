@@ -146,11 +146,11 @@ func TestFailingCallback(t *testing.T) {
 // breaker is the state of a receiver's breaker.
 func (b *harness) breaker(destination string) breaker.State {
 	b.t.Helper()
-	all, err := breaker.List(b.t.Context(), b.rdb, Destination)
+	read, err := breaker.DefaultNamespace.ReadOne(b.t.Context(), b.rdb, breaker.Query{Keys: true}, Destination)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, one := range all {
+	for _, one := range read.Keys {
 		if one.Name == Destination+"/"+destination {
 			return one.State
 		}
@@ -174,7 +174,7 @@ func TestReceiverAsksForAPause(t *testing.T) {
 	}
 	ids := b.many("shop", 100)
 	b.eventually("that its breaker is open and no call is under way", func() bool {
-		v, err := breaker.Get(t.Context(), b.rdb, Destination+"/shop")
+		v, err := breaker.DefaultNamespace.Get(t.Context(), b.rdb, Destination+"/shop")
 		if err != nil {
 			t.Fatal(err)
 		}

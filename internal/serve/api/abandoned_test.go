@@ -106,7 +106,7 @@ func TestGatewayIsStrict(t *testing.T) {
 	if again.header.Get("Tidegate-Job") != got.header.Get("Tidegate-Job") || u.calls.Load() != 1 {
 		t.Errorf("another job: %d calls", u.calls.Load())
 	}
-	if _, err := breaker.Trip(t.Context(), u.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), u.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	got = u.post(t, "/to/shop/x", "{}").ok(t, http.StatusServiceUnavailable)

@@ -103,10 +103,10 @@ func (s *stream) next() told {
 func (b *bench) settled(t *testing.T, s *stream) {
 	t.Helper()
 	for range 200 {
-		if _, err := breaker.Trip(t.Context(), b.rdb, "stock", breaker.TripOptions{}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, "stock", breaker.TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := breaker.Reset(t.Context(), b.rdb, "stock", "x"); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(t.Context(), b.rdb, "stock", "x"); err != nil {
 			t.Fatal(err)
 		}
 		deadline := time.After(100 * time.Millisecond)

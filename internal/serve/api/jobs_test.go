@@ -58,7 +58,7 @@ func TestGetSaysWhyAJobWaits(t *testing.T) {
 	b.add(t, "shop", nil, "a", "b", "c")
 	b.add(t, "shop", []jobs.Option{jobs.Delay(time.Hour)}, "later")
 	b.add(t, "shop", []jobs.Option{jobs.After("a")}, "child")
-	if _, err := breaker.Trip(t.Context(), b.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	zero, two := 0, 2
@@ -92,7 +92,7 @@ func TestListSaysWhyJobsWait(t *testing.T) {
 	b.add(t, "shop", nil, "a", "b")
 	b.add(t, "stock", nil, "c")
 	b.add(t, "stock", []jobs.Option{jobs.After("a")}, "child")
-	if _, err := breaker.Trip(t.Context(), b.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.client.Cancel(t.Context(), "b"); err != nil {

@@ -150,7 +150,7 @@ func TestBreakerByHand(t *testing.T) {
 	s.fill("shop", "a", 3)
 	state := func() breaker.Status {
 		t.Helper()
-		b, err := breaker.Get(t.Context(), s.rdb, "shop")
+		b, err := breaker.DefaultNamespace.Get(t.Context(), s.rdb, "shop")
 		if err != nil {
 			t.Fatal(err)
 		}

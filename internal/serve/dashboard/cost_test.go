@@ -151,7 +151,7 @@ func TestLive(t *testing.T) {
 		case <-told:
 			heard++
 		case <-trip.C:
-			if _, err := breaker.Trip(ctx, s.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+			if _, err := breaker.DefaultNamespace.Trip(ctx, s.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		case <-deadline:

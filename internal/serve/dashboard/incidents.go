@@ -75,11 +75,17 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 				list = append(list, breaker.Status{Name: e.Name})
 			}
 		}
-		incidents, err := d.ns.IncidentsAll(ctx, d.rdb, list[:min(len(list), mostKeys+1)])
+		with := make([]string, min(len(list), mostKeys+1))
+		for i := range with {
+			with[i] = list[i].Name
+		}
+		read, err := d.ns.Read(ctx, d.rdb, breaker.Query{Incidents: breaker.All}, with...)
 		if err != nil {
 			return nil, fmt.Errorf("read incidents of %s: %w", list[0].Name, err)
 		}
-		p.Items = append(p.Items, slices.Concat(incidents...)...)
+		for _, r := range read {
+			p.Items = append(p.Items, r.Incidents...)
+		}
 	}
 	slices.SortStableFunc(p.Items, func(a, b breaker.Incident) int { return b.Started.Compare(a.Started) })
 	p.Total = len(p.Items)

@@ -24,20 +24,20 @@ func TestKeysThatMetALimitOnce(t *testing.T) {
 	s := open(t, "", "shop")
 	for i := range 8 {
 		name := fmt.Sprintf("shop/k%d", i)
-		if _, err := breaker.Trip(t.Context(), s.rdb, name, breaker.TripOptions{For: time.Hour}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, name, breaker.TripOptions{For: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 7 {
 			break
 		}
-		if _, err := breaker.Reset(t.Context(), s.rdb, name, "ann"); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, name, "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := breaker.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := breaker.Reset(t.Context(), s.rdb, "shop", "ann"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, "shop", "ann"); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/", "/destinations/shop", "/breakers/shop"} {
@@ -112,7 +112,7 @@ func TestHeldJobsAreListed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	status, err := breaker.Trip(t.Context(), s.rdb, "shop/v1:full", breaker.TripOptions{For: time.Hour})
+	status, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "shop/v1:full", breaker.TripOptions{For: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (s *site) paced(destination string) {
 	}
 	s.t.Cleanup(func() { _ = b.Close() })
 	redistest.Eventually(s.t, "the rate is known", func() bool {
-		o, err := breaker.DefaultNamespace.Outlook(s.t.Context(), s.rdb, destination)
+		o, err := breaker.DefaultNamespace.ReadOne(s.t.Context(), s.rdb, breaker.Query{Limits: true}, destination)
 		return err == nil && len(o.Limits.Declared) == 1
 	})
 	for i := range 30 {

@@ -38,7 +38,7 @@ func furnished(t testing.TB, scope access.Scope) *site {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"shop", "shop/alice"} {
-		if _, err := breaker.Trip(t.Context(), s.rdb, name, breaker.TripOptions{For: time.Hour, By: hostile, Reason: hostile}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, name, breaker.TripOptions{For: time.Hour, By: hostile, Reason: hostile}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,12 +135,12 @@ func TestPages(t *testing.T) {
 	s.get("/breakers/shop/alice").shows(t, http.StatusOK, "The breaker of the whole destination is Open by hand", "Jobs held")
 	s.get("/incidents").shows(t, http.StatusOK, "ongoing", "shop/alice")
 
-	b, err := breaker.Get(t.Context(), s.rdb, "shop/alice")
+	b, err := breaker.DefaultNamespace.Get(t.Context(), s.rdb, "shop/alice")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.get("/incidents/"+b.Incident).shows(t, http.StatusOK, "shop/alice", "Ongoing", "Transitions", "Opened")
-	if _, err := breaker.Reset(t.Context(), s.rdb, "shop/alice", "me"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, "shop/alice", "me"); err != nil {
 		t.Fatal(err)
 	}
 	s.age()
@@ -152,7 +152,7 @@ func TestPages(t *testing.T) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	s := furnished(t, "")
-	incident, err := breaker.Get(t.Context(), s.rdb, "shop")
+	incident, err := breaker.DefaultNamespace.Get(t.Context(), s.rdb, "shop")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestUnreachedDestination(t *testing.T) {
 	s := open(t, "", "shop", "stock")
 	s.serveUnreached("down:1", "down:2")
 	s.fill("shop", "a", 3)
-	if _, err := breaker.Trip(t.Context(), s.rdb, "stock", breaker.TripOptions{For: time.Hour}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "stock", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	p := s.get("/")

@@ -31,7 +31,7 @@ func held(t *testing.T) *site {
 	t.Helper()
 	s := serve(t)
 	s.work(fakeapi.Options{}, breaker.Options{}, "shop")
-	if _, err := breaker.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{By: "test"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{By: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -114,7 +114,7 @@ func TestJobPage(t *testing.T) {
 	}
 	b.sees(`document.querySelector("svg.graph a[href='/jobs/post-2']")`)
 	b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`))
-	if _, err := breaker.Reset(t.Context(), s.rdb, "shop", "test"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, "shop", "test"); err != nil {
 		t.Fatal(err)
 	}
 	b.reads("Completed")

@@ -34,7 +34,7 @@ func TestNarrow(t *testing.T) {
 	for i := range 3 {
 		s.limit("shop", fmt.Sprintf("tenant-%d", i), rules, time.Hour)
 	}
-	tripped, err := breaker.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{By: "token:ops", Reason: "their status page says maintenance until noon"})
+	tripped, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{By: "token:ops", Reason: "their status page says maintenance until noon"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -249,7 +249,7 @@ func featureLimit(t *testing.T, w *wide) {
 	}
 	w.awaitBreaker(dest, breaker.Open)
 	redistest.Await(t, 2*time.Minute, "a probe has failed", func() bool {
-		s, err := breaker.Get(t.Context(), w.rdb, dest)
+		s, err := breaker.DefaultNamespace.Get(t.Context(), w.rdb, dest)
 		return err == nil && s.Probes > 0
 	})
 	others := w.enqueueSpecs([]*jobs.Spec{jobs.New(w.dests[0], 1), jobs.New(w.dests[2], 1), jobs.New(w.dests[3], 1)})
@@ -258,12 +258,12 @@ func featureLimit(t *testing.T, w *wide) {
 	w.waitCompleted(ids, 20*time.Second)
 	w.awaitBreaker(dest, breaker.Closed)
 
-	events, err := breaker.History(t.Context(), w.rdb, dest, 0)
+	read, err := breaker.DefaultNamespace.ReadOne(t.Context(), w.rdb, breaker.Query{History: breaker.All}, dest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls := w.calls(limited)[before:]
-	if openings := quiet(t, events, calls); openings < 2 {
+	if openings := quiet(t, read.History, calls); openings < 2 {
 		t.Errorf("it opened %d times, with a probe that failed", openings)
 	}
 	incidents := ask[struct{ Items []breaker.Incident }](w.fleet, "breaker", "incidents", dest)

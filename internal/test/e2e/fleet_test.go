@@ -310,16 +310,16 @@ func (f *fleet) census() string {
 // history returns the breaker's transitions, the oldest first.
 func (f *fleet) history() []breaker.Event {
 	f.t.Helper()
-	events, err := breaker.History(context.Background(), f.rdb, f.dest, 1000)
+	read, err := breaker.DefaultNamespace.ReadOne(context.Background(), f.rdb, breaker.Query{History: breaker.All}, f.dest)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return events
+	return read.History
 }
 
 func (f *fleet) state() breaker.State {
 	f.t.Helper()
-	s, err := breaker.Get(context.Background(), f.rdb, f.dest)
+	s, err := breaker.DefaultNamespace.Get(context.Background(), f.rdb, f.dest)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func (f *fleet) trip(length time.Duration, key ...string) {
 	for _, k := range key {
 		name += "/" + k
 	}
-	if _, err := breaker.Trip(context.Background(), f.rdb, name, breaker.TripOptions{For: length}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(context.Background(), f.rdb, name, breaker.TripOptions{For: length}); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -45,11 +45,11 @@ func (f *fleet) callsOf(key string) []fakeapi.Receipt {
 // historyOf returns the transitions of a key's breaker.
 func (f *fleet) historyOf(key string) []breaker.Event {
 	f.t.Helper()
-	events, err := breaker.History(f.t.Context(), f.rdb, f.dest+"/"+key, 0)
+	read, err := breaker.DefaultNamespace.ReadOne(f.t.Context(), f.rdb, breaker.Query{History: breaker.All}, f.dest+"/"+key)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return events
+	return read.History
 }
 
 // quiet checks that none of the calls arrived while a breaker was OPEN, and that in

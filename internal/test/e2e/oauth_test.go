@@ -188,7 +188,7 @@ func TestRevokedUser(t *testing.T) {
 			t.Errorf("%s is %s after %d retries: %s", id, j.Status, j.Attempt, j.LastError)
 		}
 	}
-	s, err := breaker.Get(t.Context(), a.rdb, a.dest+"/"+revoked)
+	s, err := breaker.DefaultNamespace.Get(t.Context(), a.rdb, a.dest+"/"+revoked)
 	if err != nil || s.Cause != breaker.CauseCredentials || !strings.Contains(s.Reason, "invalid_grant") {
 		t.Errorf("breaker %+v, %v", s, err)
 	}

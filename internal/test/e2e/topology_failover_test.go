@@ -111,7 +111,7 @@ func masterIsKilled(t *testing.T, o failover) {
 	if o.cut != nil && (lost == 0 || forgotten == 0) {
 		t.Error("Redis lost nothing: the test shows less than it should")
 	}
-	if s, err := breaker.Get(t.Context(), rdb, o.open); err != nil || s.State != breaker.Open || s.Reason != "it stays open" {
+	if s, err := breaker.DefaultNamespace.Get(t.Context(), rdb, o.open); err != nil || s.State != breaker.Open || s.Reason != "it stays open" {
 		t.Errorf("the breaker that was OPEN is %+v, %v", s, err)
 	}
 	if n := w.api.Accepted()[waiting]; n != 0 || w.job(waiting).Status != jobs.Pending {

@@ -115,7 +115,7 @@ func (f *fleet) await(id string, want jobs.Status) {
 func (f *fleet) awaitBreaker(name string, want breaker.State) {
 	f.t.Helper()
 	redistest.Await(f.t, 2*time.Minute, name+" is "+want.String(), func() bool {
-		s, err := breaker.Get(f.t.Context(), f.rdb, name)
+		s, err := breaker.DefaultNamespace.Get(f.t.Context(), f.rdb, name)
 		return err == nil && s.State == want
 	})
 }

@@ -203,11 +203,11 @@ func (r *race) tripOne(rng *rand.Rand) error {
 	var err error
 	switch rng.IntN(4) {
 	case 0:
-		_, err = breaker.Trip(ctx, r.rdb, name, breaker.TripOptions{By: "racer"})
+		_, err = breaker.DefaultNamespace.Trip(ctx, r.rdb, name, breaker.TripOptions{By: "racer"})
 	case 1:
-		_, err = breaker.Reset(ctx, r.rdb, name, "racer")
+		_, err = breaker.DefaultNamespace.Reset(ctx, r.rdb, name, "racer")
 	default:
-		_, err = breaker.Trip(ctx, r.rdb, name, breaker.TripOptions{For: time.Duration(1+rng.IntN(200)) * time.Millisecond, By: "racer"})
+		_, err = breaker.DefaultNamespace.Trip(ctx, r.rdb, name, breaker.TripOptions{For: time.Duration(1+rng.IntN(200)) * time.Millisecond, By: "racer"})
 	}
 	held := int64(0)
 	for _, d := range destinations {
@@ -223,7 +223,7 @@ func (r *race) tripOne(rng *rand.Rand) error {
 // resetAll closes the breakers of all keys.
 func (r *race) resetAll(destination string) {
 	for _, key := range keys {
-		if _, err := breaker.Reset(ctx, r.rdb, destination+"/"+key, "racer"); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(ctx, r.rdb, destination+"/"+key, "racer"); err != nil {
 			r.t.Error(err)
 		}
 	}

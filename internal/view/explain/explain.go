@@ -169,11 +169,11 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	}
 	named, ok := e.named[destination]
 	if !ok {
-		limits, err := breaker.Namespace(e.ns()).Limits(ctx, e.rdb, job.Destination)
+		read, err := breaker.Namespace(e.ns()).ReadOne(ctx, e.rdb, breaker.Query{Limits: true}, job.Destination)
 		if err != nil {
 			return nil, fmt.Errorf("explain: %w", err)
 		}
-		named = limits.Named
+		named = read.Limits.Named
 		e.named[destination] = named
 	}
 	if by := byNamed(named, job, e.now); by != nil {

@@ -21,7 +21,7 @@ func TestExplainer(t *testing.T) {
 	job := func(d string) *jobs.Job {
 		return &jobs.Job{ID: "x", Destination: d, Status: jobs.Pending, AvailableAt: time.Now().Add(-time.Second)}
 	}
-	if _, err := breaker.Trip(t.Context(), rdb, "deviantart", breaker.TripOptions{For: time.Hour, By: "ops@host", Reason: "tea"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), rdb, "deviantart", breaker.TripOptions{For: time.Hour, By: "ops@host", Reason: "tea"}); err != nil {
 		t.Fatal(err)
 	}
 

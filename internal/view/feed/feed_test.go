@@ -110,7 +110,7 @@ func TestHubPublishesJobsBreakersAndPauses(t *testing.T) {
 		t.Errorf("event %+v with %+v, want %+v", e, data, want)
 	}
 
-	if _, err := breaker.Trip(t.Context(), s.rdb, "deviantart/alice", breaker.TripOptions{By: "ops", Reason: "tea"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "deviantart/alice", breaker.TripOptions{By: "ops", Reason: "tea"}); err != nil {
 		t.Fatal(err)
 	}
 	var transition breaker.Event
@@ -121,7 +121,7 @@ func TestHubPublishesJobsBreakersAndPauses(t *testing.T) {
 	if e.Type != Breaker || transition.Name != "deviantart/alice" || transition.To != breaker.Open || transition.Reason != "tea" {
 		t.Errorf("event %s %+v", e.Type, transition)
 	}
-	if _, err := breaker.Reset(t.Context(), s.rdb, "deviantart/alice", "ops"); err != nil {
+	if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, "deviantart/alice", "ops"); err != nil {
 		t.Fatal(err)
 	}
 	e = s.nextOf(sub, "deviantart")
@@ -148,7 +148,7 @@ func TestFilters(t *testing.T) {
 	if _, err := s.client.Enqueue(t.Context(), jobs.New("deviantart", 1, jobs.ID("b"), jobs.TTL(0))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := breaker.Trip(t.Context(), s.rdb, "mastodon", breaker.TripOptions{By: "last"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), s.rdb, "mastodon", breaker.TripOptions{By: "last"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []struct {
@@ -436,7 +436,7 @@ func TestRedisRefusesWrites(t *testing.T) {
 			return strings.Contains(s.rdb.Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 		sub := s.subscribe(s.hub, SubscribeOptions{})
-		if _, err := breaker.Trip(t.Context(), master.Client(t), "deviantart", breaker.TripOptions{By: "ops"}); err != nil {
+		if _, err := breaker.DefaultNamespace.Trip(t.Context(), master.Client(t), "deviantart", breaker.TripOptions{By: "ops"}); err != nil {
 			t.Fatal(err)
 		}
 		if e := s.next(sub); e.Type != Breaker || e.Destination != "deviantart" {

@@ -70,7 +70,7 @@ func TestEventsWake(t *testing.T) {
 					t.Errorf("event %s %s, want an expired job", e.Type, e.Data)
 				}
 			}
-			_, err = breaker.Trip(t.Context(), rdb, "deviantart/alice", breaker.TripOptions{})
+			_, err = breaker.DefaultNamespace.Trip(t.Context(), rdb, "deviantart/alice", breaker.TripOptions{})
 			check(err)
 			if e := s.next(sub); e.Type != Breaker || s.nameOf(e) != "deviantart/alice" {
 				t.Errorf("event %s %s, want alice's breaker", e.Type, e.Data)

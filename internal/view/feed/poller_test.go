@@ -19,7 +19,7 @@ func (s *fixture) openKeys(n int) []string {
 	for range 8 {
 		openers.Go(func() {
 			for i := range work {
-				if _, err := breaker.Trip(s.Context(), s.rdb, names[i], breaker.TripOptions{}); err != nil {
+				if _, err := breaker.DefaultNamespace.Trip(s.Context(), s.rdb, names[i], breaker.TripOptions{}); err != nil {
 					s.Error(err)
 				}
 			}
@@ -79,7 +79,7 @@ func TestPollWithManyOpenKeys(t *testing.T) {
 		t.Errorf("a look at %d open keys took %d commands, want at most %d; %d events", manyKeys, n, idle, len(events))
 	}
 	for _, by := range []string{"ann", "bob"} {
-		if _, err := breaker.Reset(t.Context(), s.rdb, names[7], by); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, names[7], by); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestPollAfterManyTransitions(t *testing.T) {
 		}
 	}
 	for _, name := range append(opened, opened[:1]...) {
-		if _, err := breaker.Reset(t.Context(), s.rdb, name, ""); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(t.Context(), s.rdb, name, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -72,17 +72,24 @@ func (s *System) breakersOf(ctx context.Context, destination string) ([]breaker.
 
 // AllBreakers returns the breakers of destinations: for each, its own breaker and then the breakers of its keys.
 func (s *System) AllBreakers(ctx context.Context, destinations ...string) ([][]breaker.Status, error) {
-	return s.breakers().ListAll(ctx, s.rdb, destinations)
+	read, err := s.breakers().Read(ctx, s.rdb, breaker.Query{Keys: true}, destinations...)
+	out := make([][]breaker.Status, len(read))
+	for i := range read {
+		out[i] = read[i].Breakers()
+	}
+	return out, err
 }
 
 // Incidents returns the last incidents of a breaker, the oldest first; limit 0: all that are kept.
 func (s *System) Incidents(ctx context.Context, name string, limit int) (List[breaker.Incident], error) {
-	return listOf(s.breakers().Incidents(ctx, s.rdb, name, limit))
+	r, err := s.breakers().ReadOne(ctx, s.rdb, breaker.Query{Incidents: cmp.Or(limit, breaker.All)}, name)
+	return listOf(r.Incidents, err)
 }
 
 // Transitions returns the last transitions of a breaker, the oldest first; limit 0: all that are kept.
 func (s *System) Transitions(ctx context.Context, name string, limit int) (List[breaker.Event], error) {
-	return listOf(s.breakers().History(ctx, s.rdb, name, limit))
+	r, err := s.breakers().ReadOne(ctx, s.rdb, breaker.Query{History: cmp.Or(limit, breaker.All)}, name)
+	return listOf(r.History, err)
 }
 
 // KeyTransitions reads the last limit transitions of a destination and its keys, and returns the keys', the latest first:

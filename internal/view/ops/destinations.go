@@ -251,15 +251,7 @@ func (s *System) Targets(ctx context.Context, of []jobs.Destination, workers job
 	for i, d := range of {
 		names[i] = d.Name
 	}
-	lists, err := s.AllBreakers(ctx, names...)
-	if err != nil {
-		return nil, err
-	}
-	own := make([]breaker.Status, len(of))
-	for i, list := range lists {
-		own[i] = list[0]
-	}
-	incidents, err := s.breakers().IncidentsAll(ctx, s.rdb, own)
+	breakers, err := s.breakers().Read(ctx, s.rdb, breaker.Query{Keys: true, Incidents: breaker.All}, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +262,7 @@ func (s *System) Targets(ctx context.Context, of []jobs.Destination, workers job
 	out := make([]Target, len(of))
 	for i, d := range of {
 		t := Target{
-			Name: d.Name, SeenAt: d.SeenAt, Breaker: own[i], Keys: lists[i][1:], Survey: surveys[i], Incidents: incidents[i],
+			Name: d.Name, SeenAt: d.SeenAt, Breaker: breakers[i].Status, Keys: breakers[i].Keys, Survey: surveys[i], Incidents: breakers[i].Incidents,
 			Unreached: unreached(workers, d.Name),
 		}
 		for _, w := range workers {

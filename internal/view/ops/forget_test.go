@@ -47,7 +47,7 @@ func TestForgetDestination(t *testing.T) {
 		return system.ForgetDestination(ctx, "gone", ops.Why{By: "a@b"})
 	}
 	job := enqueue()
-	if _, err := breaker.Trip(ctx, rdb, "gone", breaker.TripOptions{Reason: "x", By: "a@b"}); err != nil {
+	if _, err := breaker.DefaultNamespace.Trip(ctx, rdb, "gone", breaker.TripOptions{Reason: "x", By: "a@b"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := forget(); !errors.Is(err, jobs.ErrInUse) || !strings.Contains(err.Error(), "1 job waits for it") || !strings.Contains(err.Error(), "tidegate cancel --destination gone") {

@@ -31,11 +31,11 @@ type Limits struct {
 
 // Limits reads the limits of a destination or key.
 func (s *System) Limits(ctx context.Context, name string) (Limits, error) {
-	found, err := s.breakers().Limits(ctx, s.rdb, name)
+	found, err := s.breakers().ReadOne(ctx, s.rdb, breaker.Query{Limits: true}, name)
 	if err != nil {
 		return Limits{}, err
 	}
-	all, err := s.withOverrides(ctx, []breaker.Limits{found})
+	all, err := s.withOverrides(ctx, []breaker.Limits{found.Limits})
 	if err != nil {
 		return Limits{}, err
 	}
@@ -109,13 +109,13 @@ func (s *System) limit(ctx context.Context, name string) (field string, l Limits
 	if id, _ := access.From(ctx); id.Confined() { // a limit that destinations share is not a tenant's
 		return "", l, &jobs.UnknownDestinationError{Name: name}
 	}
-	all, err := s.breakers().LimitsOf(ctx, s.rdb, names)
+	all, err := s.breakers().Read(ctx, s.rdb, breaker.Query{Limits: true}, names...)
 	if err != nil {
 		return "", l, err
 	}
 	of := breaker.Limits{Name: name, Declared: []breaker.LimitWindow{}, Announced: []breaker.LimitWindow{}}
 	for _, one := range all {
-		for _, n := range one.Named {
+		for _, n := range one.Limits.Named {
 			names = append(names, n.Name)
 			if n.Name == name && !slices.ContainsFunc(of.Named, func(o breaker.NamedUse) bool { return o.Key == n.Key }) {
 				of.Named = append(of.Named, n)

@@ -159,10 +159,12 @@ func (r *Reader) read(ctx context.Context, destination string) (s forecast.Snaps
 	for _, w := range live {
 		served = served || slices.Contains(w.Destinations, destination)
 	}
-	b, err := breaker.Namespace(r.ns).Outlook(ctx, r.rdb, destination)
+	read, err := breaker.Namespace(r.ns).ReadOne(ctx, r.rdb, breaker.Query{Limits: true, Slots: true, History: pastEnds}, destination)
 	if err != nil {
 		return s, nil, err //nolint:wrapcheck // it says what it is
 	}
+	b := openings{Reading: read}
+	b.ends, b.oldest = endsOf(read.History)
 	since, period := windowsOf(b)
 	outlooks, err = store.Outlooks(ctx, r.rdb, r.ns.Queues(destination), since)
 	if err != nil {
@@ -241,8 +243,33 @@ func queueOf(o store.Outlook, now time.Time) forecast.Queue {
 	return q
 }
 
+// openings are a breaker, and its last openings because of a limit of the API.
+type openings struct {
+	breaker.Reading
+
+	ends   []time.Time // when each ended, or ends, the latest first
+	oldest breaker.Event
+}
+
+// pastEnds bounds the transitions that are read for the ends.
+const pastEnds = 40
+
+// endsOf reads the last end of each incident because of a limit from transitions.
+func endsOf(history []breaker.Event) (ends []time.Time, oldest breaker.Event) {
+	seen := map[string]bool{}
+	for _, e := range slices.Backward(history) {
+		if e.To != breaker.Open || seen[e.Incident] {
+			continue
+		}
+		if seen[e.Incident] = true; (breaker.Incident{Cause: e.IncidentCause}).Limited() && !e.OpenUntil.IsZero() {
+			ends, oldest = append(ends, e.OpenUntil), e
+		}
+	}
+	return ends, oldest
+}
+
 // addBreaker adds until when the breaker holds calls, and what workers can do at once.
-func addBreaker(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent) {
+func addBreaker(s *forecast.Snapshot, b openings, calls store.Recent) {
 	for _, n := range b.Slots {
 		s.Slots += float64(n)
 		s.PerWorker = max(s.PerWorker, float64(n))
@@ -276,7 +303,7 @@ func addBreaker(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent) {
 }
 
 // addLimits adds the windows of each limit that is known, or what the API has accepted of late.
-func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, headers []map[string]string, period time.Duration, accepted []int) {
+func addLimits(s *forecast.Snapshot, b openings, calls store.Recent, headers []map[string]string, period time.Duration, accepted []int) {
 	add := func(w breaker.LimitWindow, prefix, unit string, cost float64, fixed bool) {
 		s.Windows = append(s.Windows, forecast.Window{LimitWindow: w, Words: prefix + Words(w, unit), Cost: cost, Fixed: fixed})
 	}
@@ -330,12 +357,12 @@ func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, head
 		add(w, "about ", "calls", 1, false)
 		known = true
 	}
-	if known || len(b.Ends) == 0 {
+	if known || len(b.ends) == 0 {
 		return
 	}
 	w := breaker.LimitWindow{Window: period, ResetsAt: windowEnd(s, b, period)}
 	used := 0
-	if n := len(accepted) - 1; n >= 0 && !b.Ends[0].After(s.At) {
+	if n := len(accepted) - 1; n >= 0 && !b.ends[0].After(s.At) {
 		accepted, used = accepted[:n], accepted[n]
 	}
 	slices.Sort(accepted)
@@ -354,34 +381,34 @@ func addLimits(s *forecast.Snapshot, b breaker.Outlook, calls store.Recent, head
 }
 
 // windowEnd is the end of the window of an API, which begins when the breaker opens calls again.
-func windowEnd(s *forecast.Snapshot, b breaker.Outlook, length time.Duration) time.Time {
+func windowEnd(s *forecast.Snapshot, b openings, length time.Duration) time.Time {
 	if s.OpensAt.After(s.At) {
 		return s.OpensAt
 	}
-	if len(b.Ends) > 0 && b.Ends[0].Before(s.At) && length > 0 {
-		return s.At.Add(length - s.At.Sub(b.Ends[0])%length)
+	if len(b.ends) > 0 && b.ends[0].Before(s.At) && length > 0 {
+		return s.At.Add(length - s.At.Sub(b.ends[0])%length)
 	}
 	return s.At.Add(length)
 }
 
 // windowsOf are when the latest windows of an API began that refused calls, the first one first, and the usual time
 // from one to the next; 0 if that is not known.
-func windowsOf(b breaker.Outlook) (began []time.Time, period time.Duration) {
+func windowsOf(b openings) (began []time.Time, period time.Duration) {
 	var apart []time.Duration
-	for i, end := range b.Ends[:min(len(b.Ends), 10)] {
-		if i > 0 && b.Ends[i-1].Sub(end) < time.Second { // one of them was reset by hand
+	for i, end := range b.ends[:min(len(b.ends), 10)] {
+		if i > 0 && b.ends[i-1].Sub(end) < time.Second { // one of them was reset by hand
 			continue
 		} else if i > 0 {
-			apart = append(apart, b.Ends[i-1].Sub(end))
+			apart = append(apart, b.ends[i-1].Sub(end))
 		}
 		if !end.After(b.Now) && len(began) < 6 {
 			began = append(began, end)
 		}
 	}
 	slices.Sort(apart)
-	if n := len(b.Ends); n > 0 && len(began) < 6 { // of the first window it is not known when it began
-		oldest := b.Oldest.OpenUntil.Sub(b.Oldest.OpenedAt)
-		if began = append(began, b.Ends[n-1].Add(-store.UsualWindow(oldest))); b.Oldest.IncidentCause == breaker.CauseHint {
+	if n := len(b.ends); n > 0 && len(began) < 6 { // of the first window it is not known when it began
+		oldest := b.oldest.OpenUntil.Sub(b.oldest.OpenedAt)
+		if began = append(began, b.ends[n-1].Add(-store.UsualWindow(oldest))); b.oldest.IncidentCause == breaker.CauseHint {
 			oldest = store.UsualWindow(oldest)
 		}
 		period = oldest // the calls took a part of it
