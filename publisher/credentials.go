@@ -59,6 +59,8 @@ func (d *destination) watchCredentials() {
 // otherCredentials returns the keys whose breakers are open because the API refused other credentials than this
 // process has started with. It returns false if Redis was not reached.
 func (d *destination) otherCredentials(h credentialsHandler) (keys []string, ok bool) {
+	d.reading.Lock()
+	defer d.reading.Unlock()
 	ctx, cancel := context.WithTimeout(d.calls, commandTimeout)
 	defer cancel()
 	read, err := breaker.Namespace(d.o.Namespace).ReadOne(ctx, d.rdb, breaker.Query{Keys: true}, d.name)

@@ -51,6 +51,7 @@ type destination struct {
 
 	handler Handler
 	suspect *engine.Suspect
+	reading *sync.Mutex // of the Publisher
 	starts  starts
 	reach   *reach
 	doubts  *doubts

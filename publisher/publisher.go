@@ -112,6 +112,7 @@ type Publisher struct {
 	observers *observers
 
 	suspect engine.Suspect // shared by all destinations of the process
+	reading sync.Mutex     // one destination at a time reads which credentials were refused: a thousand start at once
 
 	mu           sync.Mutex
 	destinations map[string]*destination
@@ -220,7 +221,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 		return fmt.Errorf("publisher: handle %s: %w", name, err)
 	}
 	d := newDestination(name, h, s, p.rdb, p.o)
-	d.suspect = &p.suspect
+	d.suspect, d.reading = &p.suspect, &p.reading
 	d.reach.changed = func() {
 		select {
 		case p.reached <- struct{}{}:
