@@ -105,6 +105,7 @@ soak: redis ## Run the long tests: end to end, and against the invariants; up to
 	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
 	$(GO) test -count=1 -timeout 10m -run TestLearnerIsNeverStuck ./breaker -args -rapid.checks=20000
 	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/view/feed
+	$(GO) test -tags soak -count=1 -timeout 10m -v -run 'OpenBreakerWithABacklog|HundredThousandKeys|SlotsOfKeysAreUsed|Blips' $(ARGS) ./publisher
 	$(GO) test -tags soak -count=1 -timeout 20m -v -run TestSoak $(ARGS) ./jobs
 	$(GO) test -tags soak -count=1 -timeout 40m -v $(ARGS) ./internal/test/e2e
 
