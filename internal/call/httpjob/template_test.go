@@ -76,7 +76,7 @@ func TestResolved(t *testing.T) {
 			}
 			in := childOf(tc.request, tc.payload, outputs)
 			before := in.Clone()
-			got, err := httpjob.Resolve(t.Context(), in, 1000)
+			got, err := httpjob.Resolve(t.Context(), in, 1000, nil)
 			if diff := cmp.Diff(before, in); diff != "" {
 				t.Errorf("the job changed (-before +after):\n%s", diff)
 			}
@@ -101,7 +101,7 @@ func TestResolved(t *testing.T) {
 	for _, request := range []jobs.Request{
 		{Path: "/a/{{ parents.upload.dir }}"}, {Headers: map[string]string{"X-A": "{{ parents.upload.line }}"}},
 	} {
-		got, err := httpjob.Resolve(t.Context(), childOf(request, "null", outputs), 1000)
+		got, err := httpjob.Resolve(t.Context(), childOf(request, "null", outputs), 1000, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,13 +113,13 @@ func TestResolved(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, j := range []*jobs.Job{childOf(jobs.Request{Query: "a=" + item}, "null", outputs), childOf(jobs.Request{}, `"`+item+`"`, outputs)} {
-		if got, err := httpjob.Resolve(ended, j, 1000); !errors.Is(err, context.Canceled) {
+		if got, err := httpjob.Resolve(ended, j, 1000, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	// A job without parents is sent as it is.
 	plain := &jobs.Job{Payload: json.RawMessage(`"` + item + `"`), Request: jobs.Request{Query: "a=" + item}}
-	if got, err := httpjob.Resolve(t.Context(), plain, 1); got != plain || err != nil {
+	if got, err := httpjob.Resolve(t.Context(), plain, 1, nil); got != plain || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
