@@ -21,8 +21,8 @@ local token = hash ~= '' and hash or '-'
 local last, result = string.match(f[3] or '', '^(%S+) (%S+)$')
 if not f[8] then
   return { 'none', '-' }
-elseif last == token and (hash ~= '' or not running and status ~= '') then
-  return { result == digest and 'again' or 'used', state }
+elseif last == token and (hash ~= '' or status ~= '' and (final[state] or state == 'retry')) then
+  return { result == digest and 'again' or hash ~= '' and 'used' or 'refused', state }
 elseif hash ~= '' and not string.find((f[2] or '') .. ' ', ' ' .. hash .. ' ', 1, true) then
   return { 'none', '-' }
 elseif not running and not (hash ~= '' and status == 'completed' and waits[state]) then
