@@ -70,6 +70,17 @@ func TestDamage(t *testing.T) {
 			want:  []string{"active_without_lease a"},
 			after: func(p *patient) { p.wantState("a", "expired") },
 		},
+		"accepted without a deadline": {
+			damage: func(p *patient) {
+				p.in(store.StateAccepted, "a")
+				p.zrem(store.DueKey(p.queue), "a")
+			},
+			want: []string{"lost a"},
+			after: func(p *patient) {
+				p.wantState("a", "accepted")
+				p.wantScore(store.DueKey(p.queue), "a", p.field("a", "available_at"))
+			},
+		},
 		"in the list of those in flight and not in flight": {
 			damage: func(p *patient) {
 				p.enqueue("a")
@@ -529,7 +540,7 @@ func TestDamage(t *testing.T) {
 // indexed are the states whose jobs are in a sorted set.
 var indexed = []string{
 	store.StateScheduled, store.StateRetry, store.StateCompleted, store.StateFailed, store.StateCancelled,
-	store.StateExpired, store.StatePaused, store.StateWaiting, store.StateHeld,
+	store.StateExpired, store.StatePaused, store.StateWaiting, store.StateHeld, store.StateAccepted,
 }
 
 func TestLostEntriesComeBack(t *testing.T) {
