@@ -29,6 +29,8 @@ var (
 
 	// callback matches a text with the place of the URL at which the API reports the result of the job.
 	callback = regexp.MustCompile(`\{\{\s*callback\s*\}\}`)
+	// namesCallback matches {{ '{{' }} callback }}, too: the place as text.
+	namesCallback = regexp.MustCompile(`\{\{\s*(?:["']\{\{["']\s*\}\}\s*)?callback\s*\}\}`)
 
 	// Anyone who may enqueue writes expressions.
 	templateOptions = expression.Options{Vars: map[string]expression.Type{"parents": expression.Members, "callback": expression.String}, Untrusted: true}
@@ -44,7 +46,7 @@ func PutCallback(s, url string) string { return callback.ReplaceAllLiteralString
 
 // isTemplate reports whether a text has expressions. Without parents {{ callback }} is the only one.
 func (r *resolver) isTemplate(s string) bool {
-	return UsesCallback(s) || len(r.after) > 0 && strings.Contains(s, "{{") && template.MatchString(s)
+	return namesCallback.MatchString(s) || len(r.after) > 0 && strings.Contains(s, "{{") && template.MatchString(s)
 }
 
 // Resolve returns a job as an HTTP destination sends it: with the values of {{ expressions }}
@@ -67,7 +69,8 @@ func Resolve(ctx context.Context, j *jobs.Job, maxPayload int, url func() (strin
 
 func usesCallback(j *jobs.Job) bool {
 	q := j.Request
-	return callback.Match(j.Payload) || UsesCallback(q.Path) || UsesCallback(q.Query) || slices.ContainsFunc(slices.Collect(maps.Values(q.Headers)), UsesCallback)
+	names := namesCallback.MatchString
+	return namesCallback.Match(j.Payload) || names(q.Path) || names(q.Query) || slices.ContainsFunc(slices.Collect(maps.Values(q.Headers)), names)
 }
 
 // resolver replaces expressions by their values.

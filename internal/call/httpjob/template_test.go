@@ -163,3 +163,35 @@ func errorText(err error) string {
 	}
 	return err.Error()
 }
+
+// {{ callback }} has a value in jobs without parents, too, and it is the one expression that these have.
+func TestCallback(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	url := func() (string, error) { asked++; return "https://t.example.com/v1/completions/abc?", nil }
+	for _, row := range []struct {
+		after         []string
+		payload, want string
+	}{
+		{nil, `{"a":"{{ callback }}","b":["see {{callback}}!"]}`, `{"a":"https://t.example.com/v1/completions/abc?","b":["see https://t.example.com/v1/completions/abc?!"]}`},
+		{nil, `{"a":"{{ '{{' }} callback }}","{{ callback }}":1}`, `{"a":"{{ callback }}","{{ callback }}":1}`},
+		{nil, `{"a":"{{ parents.upload.id }} {{ name }}"}`, `{"a":"{{ parents.upload.id }} {{ name }}"}`},
+		{[]string{"upload"}, `{"a":"{{ callback }} {{ parents.upload.id }}"}`, `{"a":"https://t.example.com/v1/completions/abc? 7"}`},
+	} {
+		job := &jobs.Job{After: row.after, Payload: []byte(row.payload), Parents: map[string]jobs.Parent{"upload": {Output: []byte(`{"id":7}`)}}}
+		got, err := httpjob.Resolve(t.Context(), job, 1000, url)
+		if err != nil || string(got.Payload) != row.want {
+			t.Errorf("%s: %v, %v, want %s", row.payload, got, err, row.want)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times for a URL, want 3", asked)
+	}
+	got, err := httpjob.Resolve(t.Context(), &jobs.Job{Request: jobs.Request{Query: "cb={{ callback }}"}}, 1000, url)
+	if err != nil || got.Request.Query != "cb=https%3A%2F%2Ft.example.com%2Fv1%2Fcompletions%2Fabc%3F" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if problems := httpjob.Check(jobs.New("shop", []byte(`"{{ callback }} {{ nothing }}"`))); len(problems) != 1 || problems[0].Field != "payload" {
+		t.Errorf("%+v", problems)
+	}
+}

@@ -74,7 +74,7 @@ func TestCompleteJob(t *testing.T) {
 	}
 	patch("a", `{"status":"failed"}`).problem(t, http.StatusConflict)
 	history := decode[ops.List[jobs.HistoryEntry]](t, b.get(t, "/v1/jobs/a/history").ok(t, http.StatusOK)).Items
-	if last := history[len(history)-1]; last.Event != "completed" || last.By != "ann" || len(history) != 4 {
+	if last := history[len(history)-1]; last.Event != "completed" || last.By != "token:ann" || len(history) != 4 {
 		t.Errorf("history %+v", history)
 	}
 }
