@@ -15,7 +15,7 @@ import (
 // MaxProgressBytes is the longest Progress of a job.
 const MaxProgressBytes = 4 << 10
 
-// ErrTokenUsed: a token of a callback has brought another result before, or its attempt has ended.
+// ErrTokenUsed is returned when a token of a callback has brought another result before, or its attempt has ended.
 var ErrTokenUsed = errors.New("the token has been used, or the attempt that it is for has ended")
 
 // actionReport is the Action of a *StatusError of Complete.

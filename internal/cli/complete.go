@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/tidegate/tidegate/jobs"
@@ -43,6 +44,9 @@ func (c *failCmd) Run(ctx context.Context, p *Process, s *session) error {
 
 func report(ctx context.Context, p *Process, s *session, o outputFlag, id string, result jobs.Completion) error {
 	r, err := s.Complete(ctx, id, result, p.why(""))
+	if refused, ok := errors.AsType[*jobs.StatusError](err); ok {
+		return refused
+	}
 	if err != nil {
 		return noJob(id, err)
 	}

@@ -12,13 +12,13 @@ import (
 // accept has a worker call a job of the shop that its API accepts.
 func (b *bench) accept(t *testing.T, id string) {
 	t.Helper()
-	queue := store.DefaultNamespace.Queue("shop", store.Default)
+	rdb, queue := b.server.Client(t), store.DefaultNamespace.Queue("shop", store.Default)
 	b.enqueue(t, "", id)
-	if _, err := store.Fetch(t.Context(), b.rdb, store.FetchArgs{Queue: queue, Run: "host:1-" + id, Worker: "host:1", Max: 1}); err != nil {
+	if _, err := store.Fetch(t.Context(), rdb, store.FetchArgs{Queue: queue, Run: "host:1-" + id, Worker: "host:1", Max: 1}); err != nil {
 		t.Fatal(err)
 	}
 	o := store.Outcome{Kind: store.KindAccept, At: time.Now().Add(time.Hour), Terms: store.Terms{Retention: time.Hour, Timeout: -1, Explicit: -1}.String()}
-	if _, err := store.Apply(t.Context(), b.rdb, queue, id, "", o); err != nil {
+	if _, err := store.Apply(t.Context(), rdb, queue, id, "", o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -41,7 +41,7 @@ func TestCompleteAndFail(t *testing.T) {
 	b.enqueue(t, "", "pending")
 	b.run(t, "complete", "pending").want(t, 1, "", "tidegate: job pending cannot be completed or failed from outside: it is pending\n")
 	b.run(t, "fail", "none").want(t, 4, "", "tidegate: no job has the id \"none\"; it never existed, or its retention has ended\n")
-	b.run(t, "complete", "pending", "--result", "{").want(t, 2, "", "tidegate: invalid input: output: is not valid JSON\n")
+	b.run(t, "complete", "pending", "--result", "{").want(t, 2, "", "tidegate: output: is not valid JSON\n")
 }
 
 // The outcome of a response, as tried by hand.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -86,10 +87,13 @@ func (a *acceptingAPI) later(url, result string, times int) {
 	})
 }
 
+// caller is the client of the API.
+var caller = &http.Client{Timeout: 30 * time.Second}
+
 // callBack reports a result until Tidegate takes it, as senders of webhooks do.
 func (a *acceptingAPI) callBack(url, result string) {
 	for {
-		resp, err := http.Post(url, "application/json", strings.NewReader(result)) //nolint:noctx // it ends with the test
+		resp, err := caller.Post(url, "application/json", strings.NewReader(result))
 		if err == nil {
 			_ = resp.Body.Close()
 		}
@@ -111,7 +115,7 @@ func (a *acceptingAPI) callBack(url, result string) {
 // post posts a result and returns the status.
 func post(t *testing.T, url, result string) (status int, body string) {
 	t.Helper()
-	resp, err := http.Post(url, "application/json", strings.NewReader(result)) //nolint:noctx // it ends with the test
+	resp, err := caller.Post(url, "application/json", strings.NewReader(result))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,12 +149,10 @@ func TestAcceptedJobsEndOnce(t *testing.T) {
 	})
 	tokens := filepath.Join(t.TempDir(), "tokens.json")
 	operator := f.token(tokens, "ops", "operate")
-	for name, value := range map[string]string{
+	maps.Copy(f.env, map[string]string{
 		"DESTINATION_0_URL": server.URL, "DESTINATION_0_TRUST_OUTCOME": "true", "DESTINATION_0_HEADERS": "X-Callback:{{ callback }}",
 		"IDEMPOTENCY_SCOPE": "attempt", "PUBLIC_URL": proxy.URL, "LISTEN_ADDR": "127.0.0.1:0", "API_TOKENS_FILE": tokens, "LOG_LEVEL": "debug",
-	} {
-		f.env[name] = value
-	}
+	})
 	serve := func() *instance {
 		i := f.apiInstance()
 		u, err := url.Parse(i.url)
@@ -216,6 +218,15 @@ func TestAcceptedJobsEndOnce(t *testing.T) {
 		if status, body := post(t, row.url, row.result); status != row.want {
 			t.Errorf("%s: %d %s, want %d", row.what, status, body, row.want)
 		}
+	}
+	refused := 0 // an address may send ten unknown tokens at once
+	for ; refused < 20; refused++ {
+		if status, _ := post(t, forged, `{"status":"completed"}`); status == http.StatusTooManyRequests {
+			break
+		}
+	}
+	if status, body := post(t, used[len(used)-1], `{"status":"completed","output":9}`); refused == 20 || status != http.StatusOK {
+		t.Errorf("%d unknown tokens are answered; a known one: %d %s", refused, status, body)
 	}
 	if status, _, body := instance.ask("", http.MethodPatch, "/v1/jobs/job-1", `{"status":"completed"}`); status != http.StatusUnauthorized {
 		t.Errorf("without a token: %d %s", status, body)
