@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,7 +164,7 @@ func fromRecord(fields map[string]string) (*Job, error) {
 		j.because(store.ReasonOf(code, j.Destination+"/"+key))
 	}
 	if fields[store.FieldState] == store.StateAccepted {
-		j.because(store.Reason(store.ReasonAccepted))
+		j.because(store.Reason(cmp.Or(fields[store.FieldReason], store.ReasonAccepted)))
 	}
 	return j, nil
 }

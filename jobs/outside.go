@@ -25,7 +25,7 @@ const actionReport Action = "report"
 type Completion struct {
 	// Status is Completed, Failed, or "" while the job goes on: then Progress or Extend are set.
 	Status Status
-	// Output of a completed job, as JSON: see Job.Output. nil: none.
+	// Output of a completed job, as JSON: see Job.Output. nil: its latest Progress, if there is any.
 	Output json.RawMessage
 	// Error says why the job failed. Default "failed".
 	Error string

@@ -84,6 +84,9 @@ func (d *decider) completed(e *ending, o *store.Outcome) {
 
 func (d *decider) afterAccepted(e *ending, o *store.Outcome) {
 	o.At, o.Reason = e.now.Add(store.Bounded(e.r.within)), store.Reason(store.ReasonAccepted)
+	if by := store.Reason(e.job.ReasonCode); by.Code() == store.ReasonDecided {
+		o.Reason = store.ReasonOf(store.ReasonAccepted, by.About())
+	}
 }
 
 // terms say what a result from outside comes to.

@@ -167,6 +167,7 @@ func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string,
 	case ThenReschedule:
 		return &progress.DecidedError{Err: jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend)), By: by}
 	case ThenAccepted:
+		job.ReasonCode = string(store.ReasonOf(store.ReasonDecided, by))
 		return jobs.Accepted(d.Wait)
 	case ThenUnauthorized:
 		scope, _ := h.credentials(job, token)

@@ -206,6 +206,12 @@ func TestTokensOfAnAttempt(t *testing.T) {
 	}
 	s.report("b", tokens[0], "none", completed)
 	s.report("b", tokens[1], "done", completed)
+	s.pending("c")
+	token = s.callWithToken("c", "r1", 0)
+	s.report("c", token, "done", store.Outside{Progress: `{"url":"u"}`})
+	applyToJob(s, "c", accepted(time.Hour))
+	s.report("c", token, "done", store.Outside{Status: store.StateCompleted})
+	s.wantFields("c", map[string]string{"state": "completed", "output": `{"url":"u"}`})
 }
 
 // An accepted job is cancelled at once, paused once it has failed, and keeps its place in the line of its key.

@@ -15,7 +15,10 @@ func Reason(r store.Reason) string {
 	about := r.About()
 	switch r.Code() {
 	case store.ReasonAccepted:
-		return "its API has accepted it and reports the result"
+		if about != "" {
+			about = " (" + about + ")"
+		}
+		return "its API has accepted it and reports the result" + about
 	case store.ReasonBreakerOpen:
 		return "breaker " + about + " open"
 	case store.ReasonBreakerUnknown:

@@ -604,14 +604,15 @@ local function apply_action(id, key, action, target)
   end
 end
 
--- Completes a job by a result from outside: see outside.lua. It must have been taken out of its place before. entries of
+-- Completes a job by a result from outside: see outside.lua. Without an output it passes on its latest progress. It must have been taken out of its place before. entries of
 -- its history come before the completion.
 local function complete_outside(id, key, output, entries, by)
   local f = redis.call('HMGET', key, 'terms', 'line', 'children')
   local retention = tonumber(string.match(f[1] or '', '^%d+') or '') or 86400
   redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms)
   redis.call('HDEL', key, 'action', 'action_by', 'action_reason', 'resume', 'reason', 'last_error', 'early')
-  if output ~= '' then
+  output = output ~= '' and output or redis.call('HGET', key, 'progress')
+  if output then
     redis.call('HSET', key, 'output', output)
   end
   redis.call('SREM', ours .. 'actions', id)
