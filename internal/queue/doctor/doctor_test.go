@@ -598,8 +598,8 @@ func TestEntriesInTheWrongPlace(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if got["entry_without_job"] != 12 || got["entry_stale"] != 11 || len(got) != 2 {
-		t.Errorf("found %v, want 12 without a job and 11 of a job that is somewhere else", got)
+	if got["entry_without_job"] != 13 || got["entry_stale"] != 12 || len(got) != 2 {
+		t.Errorf("found %v, want 13 without a job and 12 of a job that is somewhere else", got)
 	}
 	if again := p.run(doctor.Options{}); len(again.Findings) > 0 {
 		t.Errorf("after the repair there is still: %+v", again.Findings)
