@@ -33,9 +33,6 @@ type ending struct {
 func (d *decider) outcome(e ending) store.Outcome {
 	row := &kinds[e.r.kind]
 	o := store.Outcome{Kind: row.kind}
-	if o.Kind != store.KindComplete {
-		o.Terms = d.terms(e.job).String()
-	}
 	e.event.Reason = row.reason
 	if answer := e.job.Response; answer != nil {
 		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, d.s.kept)}
@@ -83,7 +80,7 @@ func (d *decider) completed(e *ending, o *store.Outcome) {
 }
 
 func (d *decider) afterAccepted(e *ending, o *store.Outcome) {
-	o.At, o.Reason = e.now.Add(store.Bounded(e.r.within)), store.Reason(store.ReasonAccepted)
+	o.At, o.Reason, o.Terms = e.now.Add(store.Bounded(e.r.within)), store.Reason(store.ReasonAccepted), d.terms(e.job).String()
 	if by := store.Reason(e.job.ReasonCode); by.Code() == store.ReasonDecided {
 		o.Reason = store.ReasonOf(store.ReasonAccepted, by.About())
 	}

@@ -38,6 +38,9 @@ func TestCompleteAndFail(t *testing.T) {
 	if good, bad := b.job(t, "good"), b.job(t, "bad"); string(good.Output) != `{"n":7}` || bad.LastError != "damaged" {
 		t.Errorf("output %s, last error %q", good.Output, bad.LastError)
 	}
+	b.accept(t, "third")
+	b.run(t, "cancel", "--destination", "shop", "--status", "running").want(t, 0, "cancelled 1 job\n", "")
+	b.wantStatuses(t, "third cancelled")
 	b.enqueue(t, "", "pending")
 	b.run(t, "complete", "pending").want(t, 1, "", "tidegate: job pending cannot be completed or failed from outside: it is pending\n")
 	b.run(t, "fail", "none").want(t, 4, "", "tidegate: no job has the id \"none\"; it never existed, or its retention has ended\n")

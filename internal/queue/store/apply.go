@@ -59,7 +59,7 @@ type Outcome struct {
 	Took time.Duration
 	// Extend is added to the job's expiry, if it has one.
 	Extend time.Duration
-	// Terms says what a result from outside comes to; "" leaves what the record says. See Terms.
+	// Terms, of KindAccept, says what a result from outside comes to; "" leaves what the record says. See Terms.
 	Terms string
 }
 
