@@ -87,6 +87,7 @@ type StatusError struct {
 func (e *StatusError) Error() string {
 	verb := map[Action]string{
 		ActionCancel: "cancelled", ActionPause: "paused", ActionResume: "resumed", ActionRetry: "retried", ActionExpire: "expired",
+		actionReport: "completed or failed from outside",
 	}[e.Action]
 	return fmt.Sprintf("job %s cannot be %s: it is %s", clip(e.ID), verb, strings.TrimSpace(string(e.Status)+" "+e.Detail))
 }

@@ -212,7 +212,7 @@ func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error
 // possible reports whether the action applies to a job in its present state.
 func possible(a Action, st store.JobState, now time.Time) bool {
 	overdue := !st.ExpiresAt.IsZero() && !now.Before(st.ExpiresAt)
-	if st.State == store.StateActive {
+	if st.State == store.StateActive || st.State == store.StateAccepted {
 		return a == ActionCancel || a == ActionPause && st.Action != store.Cancel || a == ActionResume && st.Action == store.Pause
 	}
 	return !overdue || a == ActionExpire

@@ -22,6 +22,26 @@ func ExampleExtendExpiration() {
 	// Output: available in 30m0s and expires later by 30m0s
 }
 
+// The API answers 202 and calls back: the job runs on without a worker, until client.Complete reports its result.
+func ExampleAccepted() {
+	publish := func(_ context.Context, job *jobs.Job) error {
+		// … the call, which passes job.ID on
+		return jobs.Accepted(30 * time.Minute)
+	}
+	err := publish(context.Background(), &jobs.Job{})
+	if taken, ok := errors.AsType[*jobs.AcceptedError](err); ok {
+		fmt.Println("the result is due within", taken.Within)
+	}
+
+	result := jobs.Completion{Status: jobs.Completed, Output: []byte(`{"itemid":7}`)} // for client.Complete(ctx, id, result)
+	fmt.Println(result.Validate())
+	fmt.Println(jobs.Completion{Status: jobs.Failed, Extend: time.Hour}.Validate())
+	// Output:
+	// the result is due within 30m0s
+	// <nil>
+	// extend: goes with a job that has not ended; leave out one of extend and status
+}
+
 var errBusy = errors.New("the gallery is busy")
 
 // The call was made, but what came back is a failure by the publisher's own

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,6 +110,7 @@ var statusOf = map[string]Status{
 	store.StateHeld:      Pending,
 	store.StateScheduled: Pending,
 	store.StateActive:    Running,
+	store.StateAccepted:  Running,
 	store.StateRetry:     RetryPending,
 	store.StateCompleted: Completed,
 	store.StateFailed:    Failed,
@@ -160,6 +162,9 @@ func fromRecord(fields map[string]string) (*Job, error) {
 			code = store.ReasonTurn
 		}
 		j.because(store.ReasonOf(code, j.Destination+"/"+key))
+	}
+	if fields[store.FieldState] == store.StateAccepted {
+		j.because(store.Reason(cmp.Or(fields[store.FieldReason], store.ReasonAccepted)))
 	}
 	return j, nil
 }
@@ -288,6 +293,9 @@ func (j *Job) apply(f map[string]string) {
 	if j.Status == Paused && f[store.FieldResume] == store.StateRetry {
 		at := j.AvailableAt
 		j.NextRetryAt = &at
+	}
+	if progress := f[store.FieldProgress]; progress != "" {
+		j.Progress = json.RawMessage(progress)
 	}
 	if output := f[store.FieldOutput]; output != "" {
 		j.setOutput(output)

@@ -14,7 +14,7 @@ type HistoryEntry struct {
 	Version int       `json:"version" doc:"Counts from 1. The first and the last 99 are kept." example:"3"`
 	At      time.Time `json:"at" doc:"When." example:"2030-01-31T14:35:00Z"`
 	Status  Status    `json:"status" doc:"The status from then on." example:"pending"`
-	Event   string    `json:"event" doc:"What happened: created, started, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, worker_lost, recovered, repaired." example:"rescheduled"`
+	Event   string    `json:"event" doc:"What happened: created, started, accepted, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, worker_lost, recovered, repaired." example:"rescheduled"`
 	Detail  string    `json:"detail" doc:"More, for people." example:"available_at +60s, count 1, breaker deviantart open"`
 	Took    float64   `json:"call_secs,omitempty" doc:"How many seconds the call took that ended with this; left out without one." example:"0.21"`
 	By      string    `json:"by,omitempty" doc:"The actor: a worker, or the name of a person's token; left out if it happened by itself." example:"token:shop"`
@@ -84,8 +84,14 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 	started := j.StartedAt != nil && !j.StartedAt.Before(out[len(out)-1].At)
 	switch j.Status {
 	case Running:
+		if out[len(out)-1].Event == "accepted" {
+			break
+		}
 		add(j.StartedAt, Running, "started", "")
 	case Completed:
+		if out[len(out)-1].Event == "completed" { // from outside
+			break
+		}
 		if started {
 			add(j.StartedAt, Running, "started", "")
 		}

@@ -20,7 +20,7 @@ const (
 	// Pending: in the queue, or waiting for AvailableAt (scheduled, rescheduled, deferred or
 	// held by a breaker).
 	Pending Status = "pending"
-	// Running: in flight at a worker.
+	// Running: in flight at a worker, or accepted by its API, which reports the result; see Accepted.
 	Running Status = "running"
 	// RetryPending: failed, waiting for NextRetryAt.
 	RetryPending Status = "retry_pending"
@@ -119,6 +119,9 @@ type Job struct {
 	// valid or too long, the job completes without it, because the call has been made, and
 	// LastError says so. It is nil in lists.
 	Output json.RawMessage `json:"output"`
+	// Progress is how far the API has come with a job that it has accepted, as it has reported last: JSON of at most
+	// MaxProgressBytes; nil without a report. It is nil in lists.
+	Progress json.RawMessage `json:"progress,omitempty"`
 	// Parents are the outputs of completed parents by their ids; see ParentOutput. It is not
 	// printed, and nil in lists.
 	Parents map[string]Parent `json:"-"`
@@ -157,7 +160,7 @@ func (j *Job) Clone() *Job {
 	c.Payload = bytes.Clone(j.Payload)
 	c.Request.Headers, c.Trace = maps.Clone(j.Request.Headers), maps.Clone(j.Trace)
 	c.After, c.Costs = slices.Clone(j.After), maps.Clone(j.Costs)
-	c.Output, c.Parents = bytes.Clone(j.Output), maps.Clone(j.Parents)
+	c.Output, c.Progress, c.Parents = bytes.Clone(j.Output), bytes.Clone(j.Progress), maps.Clone(j.Parents)
 	for id, p := range c.Parents {
 		p.Output = bytes.Clone(p.Output)
 		c.Parents[id] = p

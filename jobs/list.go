@@ -273,6 +273,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 			}
 		}
 		add(Running, "a", store.ActiveKey(q), unsorted)
+		add(Running, "o", store.ParkedKey(q, store.StateAccepted), zset)
 		// In this order a job that moves to the queue meanwhile is seen in one of the two.
 		add(Pending, "s", store.ScheduledKey(q), zset)
 		add(Waiting, "w", store.ParkedKey(q, store.StateWaiting), zset)

@@ -82,6 +82,28 @@ const (
 // destination sets it itself.
 type Budget = ratelimit.Budget
 
+// AcceptedError is what Accepted returns.
+type AcceptedError struct {
+	// Within is how long the API has to report the result.
+	Within time.Duration
+}
+
+func (e *AcceptedError) Error() string { return fmt.Sprintf("accepted; result within %s", e.Within) }
+
+// DefaultWithin is how long an API has to report the result of a job that it accepted, if nobody says it.
+const DefaultWithin = time.Hour
+
+// Accepted says that the API has accepted the call, such as by 202, and reports the result within that time:
+// [Client.Complete], PATCH /v1/jobs/{id}, or a request to the URL that the call carried as {{ callback }}. The
+// call counts as a success for the circuit breaker. The job is Running until then, and takes neither a slot nor a worker.
+// Without a result in time it fails with trigger "timeout"; it is retried by its policy. 0, or less: DefaultWithin.
+func Accepted(within time.Duration) error {
+	if within <= 0 {
+		within = DefaultWithin
+	}
+	return &AcceptedError{Within: within}
+}
+
 // UnreachableError is what Unreachable returns.
 type UnreachableError struct {
 	// Err is the cause.

@@ -24,6 +24,7 @@ type callResult struct {
 	permanent   bool                  // of unauthorized: only a person can renew the credentials
 	credentials string                // likewise: see jobs.UnauthorizedError
 	draws       []breaker.Draw        // likewise of named limits
+	within      time.Duration         // of accepted
 	cost        int                   // what the call has really cost; 0: as the job says
 	whose       blame                 // of rateLimited, and of what countsForOutage
 	refusals    refusals              // of the job, with this one; zero if it was not refused
@@ -59,9 +60,12 @@ func classify(ctx context.Context, err error) callResult {
 	var limited *jobs.RateLimitedError
 	var fail *jobs.FailError
 	var denied *jobs.UnauthorizedError
+	var taken *jobs.AcceptedError
 	switch {
 	case err == nil:
 		r.kind = succeeded
+	case errors.As(err, &taken) && taken != nil:
+		r.kind, r.within, r.err = accepted, taken.Within, nil
 	case errors.As(err, &limited) && limited != nil && !failsLimited(err):
 		r.kind, r.hint, r.scope = rateLimited, max(0, limited.RetryAfter), limited.Scope
 	case errors.As(err, &r.reschedule) && r.reschedule != nil:

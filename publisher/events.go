@@ -17,7 +17,7 @@ type JobEvent struct {
 	// Job as it was before the attempt; if its record cannot be read only with ID,
 	// Destination, Priority and Key.
 	Job *jobs.Job
-	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
+	// Result is "completed", "accepted", "rescheduled", "retry", "failed", "cancelled", "paused"
 	// or "requeued".
 	Result string
 	// Reason of a reschedule: "breaker", "rate_limited", "publisher", "unreachable",
@@ -41,7 +41,8 @@ type JobEvent struct {
 	// Blocks is true for a failed job that by the settings of this worker keeps its place in the order of its key: the
 	// later jobs of the key wait until it is retried or cancelled. See OnFailBlock.
 	Blocks bool
-	// AvailableAt is when a rescheduled or retried job may run again; zero for other results.
+	// AvailableAt is when a rescheduled or retried job may run again, or until when the API of an accepted one reports its
+	// result; zero for other results.
 	AvailableAt time.Time
 	// RefusedAlone is true for a job that the API refused again although it accepted other jobs:
 	// the refusal did not count for the circuit breaker.
@@ -60,6 +61,7 @@ type JobEvent struct {
 // The results of an attempt.
 const (
 	Completed   = "completed"
+	Accepted    = "accepted" // the API reports the result; no event follows when it does
 	Rescheduled = "rescheduled"
 	Retried     = "retry"
 	FailedFinal = "failed"
@@ -98,6 +100,8 @@ type Call struct {
 const (
 	// OutcomeSuccess: the API accepted it.
 	OutcomeSuccess = "success"
+	// OutcomeAccepted: the API accepted it and reports the result.
+	OutcomeAccepted = "accepted"
 	// OutcomeRateLimited: the API's rate limit was reached.
 	OutcomeRateLimited = "rate_limited"
 	// OutcomeUnauthorized: the API refused the credentials; it does not count as an attempt.
@@ -121,7 +125,7 @@ const (
 
 // Outcomes lists all outcomes of a call.
 var Outcomes = []string{
-	OutcomeSuccess, OutcomeRateLimited, OutcomeUnauthorized, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
+	OutcomeSuccess, OutcomeAccepted, OutcomeRateLimited, OutcomeUnauthorized, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
 	OutcomeUnreachable, OutcomeInterrupted, OutcomeCancelled,
 }
 
@@ -174,6 +178,10 @@ func (d *journal) applied(event *JobEvent, s store.Applied) {
 	case store.KindFail:
 		event.Result, event.LastError, event.Blocks = FailedFinal, s.Error, d.blocks(event.Job)
 		d.failures.add(event.Job.ID, s.Error)
+	case store.KindComplete:
+		event.Result = Completed
+	case store.KindRetry:
+		event.Result = Retried
 	case store.KindCancel:
 		event.Result = Cancelled
 	case store.KindPause:

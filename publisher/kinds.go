@@ -11,6 +11,7 @@ type callKind int
 
 const (
 	succeeded        callKind = iota
+	accepted                  // the API reports the result
 	rateLimited               // by the API
 	unauthorized              // the API refused the credentials
 	noCredentials             // there are none for the call
@@ -55,6 +56,7 @@ var kinds = [numKinds]struct {
 	decide func(d *decider, e *ending, o *store.Outcome)
 }{
 	succeeded:        {outcome: OutcomeSuccess, called: true, accepts: always, report: success, kind: store.KindComplete, decide: (*decider).completed},
+	accepted:         {outcome: OutcomeAccepted, called: true, accepts: always, report: success, kind: store.KindAccept, decide: (*decider).afterAccepted},
 	rateLimited:      {outcome: OutcomeRateLimited, called: true, report: callResult.limited, kind: store.KindReschedule, reason: ReasonRateLimited, decide: (*decider).afterRefused},
 	unauthorized:     {outcome: OutcomeUnauthorized, called: true, report: callResult.unauthorized, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*decider).afterDenial},
 	noCredentials:    {outcome: OutcomeUnauthorized, report: callResult.unauthorized, kind: store.KindReschedule, reason: ReasonCredentials, decide: (*decider).afterDenial},

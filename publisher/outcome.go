@@ -61,7 +61,7 @@ func (d *decider) outcome(e ending) store.Outcome {
 
 // resultOf is the Result of an event by what was decided of its job.
 var resultOf = map[store.Kind]string{
-	store.KindComplete: Completed, store.KindRequeue: Requeued, store.KindCancel: Cancelled, store.KindFail: FailedFinal,
+	store.KindComplete: Completed, store.KindAccept: Accepted, store.KindRequeue: Requeued, store.KindCancel: Cancelled, store.KindFail: FailedFinal,
 	store.KindReschedule: Rescheduled, store.KindUnstarted: Rescheduled, store.KindRetry: Retried,
 }
 
@@ -77,6 +77,25 @@ func (d *decider) completed(e *ending, o *store.Outcome) {
 		d.log.Warn("the output of a job was not kept", "job", e.job.ID, "error", problem)
 		o.Output = store.NoOutput(problem)
 	}
+}
+
+func (d *decider) afterAccepted(e *ending, o *store.Outcome) {
+	o.At, o.Reason, o.Terms = e.now.Add(store.Bounded(e.r.within)), store.Reason(store.ReasonAccepted), d.terms(e.job).String()
+	if by := store.Reason(e.job.ReasonCode); by.Code() == store.ReasonDecided {
+		o.Reason = store.ReasonOf(store.ReasonAccepted, by.About())
+	}
+}
+
+// terms say what a result from outside comes to.
+func (d *decider) terms(job *jobs.Job) store.Terms {
+	policy := cmp.Or(job.Retry, d.s.retry)
+	t := store.Terms{Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), Timeout: -1, Explicit: -1}
+	for trigger, delay := range map[jobs.Trigger]*time.Duration{jobs.OnTimeout: &t.Timeout, jobs.OnExplicit: &t.Explicit} {
+		if policy.Retries(job.Attempt, trigger) {
+			*delay, t.MaxRetries = policy.Delay(job.Attempt), policy.MaxRetries
+		}
+	}
+	return t
 }
 
 // withoutError leaves out what the handler said as it was interrupted.

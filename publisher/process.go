@@ -152,6 +152,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 			s := d.breaker.Key(job.Key).Status()
 			return s.State != breaker.Closed && s.Cause == breaker.CauseCredentials
 		},
+		Callback: sync.OnceValues(func() (string, error) { return d.callback(job, delivery) }),
 		Doubt: func(found progress.Doubt, status int) {
 			event.doubted = func() { d.doubts.add(found, event, status, time.Now()) }
 			notifyOf(d.observers, "OnDoubtful", func(x *Observer) func(string, string) { return x.OnDoubtful }, d.name, kindOf(found))

@@ -49,6 +49,9 @@ type Options struct {
 	// another suspect of the process. While workers die of something else, twice as many may die,
 	// unless it is 1. Default 3; negative: no limit.
 	MaxCrashes int
+	// PublicURL is where APIs reach the HTTP API of Tidegate, for the {{ callback }} of requests. "": a job that uses it
+	// fails without a call.
+	PublicURL string
 	// Namespace of the jobs; see jobs.WithNamespace. Default: Client's namespace, or else tidegate.
 	Namespace string
 	// Client is the client that handlers get from the function Client. Default: a client on

@@ -358,6 +358,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	ready := &apiHealth{rdb: o.Redis, warning: o.Warning}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard.API(rest))
+	mux.Handle("POST "+api.CompletionsPath, guard.Callbacks(rest))
 	mux.Handle("GET /openapi.json", guard.Public(rest))
 	mux.HandleFunc("GET /healthz", ready.live)
 	mux.HandleFunc("GET /readyz", ready.ready)

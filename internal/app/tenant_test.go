@@ -224,6 +224,14 @@ func attacks() map[string][]attack {
 			{post, "/to/%73tock/x", `{}`, "", "", 404},
 		},
 	}
+	token := func(id string) string {
+		return base64.RawURLEncoding.EncodeToString([]byte("shop/" + id + "/" + strings.Repeat("x", 18)))
+	}
+	all["complete-by-token"] = []attack{{post, "/v1/completions/FOREIGN", `{"status":"completed"}`, token("beta:order-1"), token("beta:order-9"), 404}}
+	for _, a := range job(http.MethodPatch, "/v1/jobs/FOREIGN") {
+		a.body = `{"status":"completed"}`
+		all["complete-job"] = append(all["complete-job"], a)
+	}
 	for _, verb := range []string{"cancel", "pause", "resume", "retry"} {
 		all[verb+"-job"], all[verb+"-jobs"] = job(post, "/v1/jobs/FOREIGN/"+verb), many(verb)
 	}

@@ -190,6 +190,7 @@ func (w *workerProcess) build(ctx context.Context, cfg *config.Config, before *g
 		Retention:         explicit(cfg.JobRetention),
 		RetentionFailed:   explicit(cfg.JobRetentionFailed),
 		MaxCrashes:        cfg.MaxCrashes,
+		PublicURL:         cfg.API.PublicURL,
 		Config:            w.config,
 	}
 	if before != nil {

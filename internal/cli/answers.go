@@ -113,6 +113,7 @@ func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
 // outcomeWords has for each outcome its name, its effect on the job, and its effect on the breaker.
 var outcomeWords = map[string][3]string{
 	publisher.OutcomeSuccess:      {"ok", "completes", "counts a success"},
+	publisher.OutcomeAccepted:     {"accepted", "runs until the API reports its result", "counts a success"},
 	publisher.OutcomeRateLimited:  {"limited", "is rescheduled, which costs no retry", ""}, // the breaker depends on its settings
 	publisher.OutcomeUnauthorized: {"unauthorized", "waits for new credentials, which costs no attempt", "opens at once with cause credentials"},
 	publisher.OutcomeRescheduled:  {"reschedule", "is rescheduled, which costs no retry", "counts no refusal"},
@@ -158,7 +159,7 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 		}
 		doc.Breaker = "that " + whose + " " + doc.Breaker
 		doc.Scope = scopeWords[got.Scope]
-	case publisher.OutcomeRescheduled:
+	case publisher.OutcomeRescheduled, publisher.OutcomeAccepted:
 		doc.Wait = time.Until(got.AvailableAt).Round(time.Second).Seconds()
 	case publisher.OutcomeFailure:
 		if n := d.Retry.MaxRetries; n > 0 {

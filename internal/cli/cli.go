@@ -56,6 +56,8 @@ type grammar struct {
 	Foresee forecastCmd   `cmd:"" name:"forecast" help:"Say when the backlog of a destination is empty, and what expires before it can start."`
 	Keys    keysCmd       `cmd:"" help:"Show which keys of a destination have most waiting jobs."`
 	Cancel  cancelCmd     `cmd:"" help:"Cancel jobs: they never start, and running calls are cut."`
+	Complet completeCmd   `cmd:"" name:"complete" help:"Complete a job that its API has accepted."`
+	Fail    failCmd       `cmd:"" help:"Fail a job that its API has accepted; its policy may retry it."`
 	Pause   pauseCmd      `cmd:"" help:"Keep jobs from running until they are resumed."`
 	Resume  resumeCmd     `cmd:"" help:"Let paused jobs go on."`
 	Retry   retryCmd      `cmd:"" help:"Run failed and cancelled jobs again."`

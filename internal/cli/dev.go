@@ -147,6 +147,10 @@ func (d *dev) prepare(ctx context.Context, p *Process) error {
 		return config.Errors{&config.Error{Variable: "LISTEN_ADDR", Problem: err.Error(), Fix: "set it to an address of this machine with a free port"}}
 	}
 	d.closers = append(d.closers, func() error { _ = d.listen.Close(); return nil }) // again, if the API had started
+	if !d.cfg.IsSet("PUBLIC_URL") {                                                  // for {{ callback }}
+		d.set("PUBLIC_URL", "http://"+d.listen.Addr().String())
+		return d.load()
+	}
 	return nil
 }
 

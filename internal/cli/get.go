@@ -105,7 +105,7 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	r.addIf("batch", j.Batch)
 	r.addIf("after", strings.Join(j.After, ", "))
 	r.add("created", ago(&j.CreatedAt, now))
-	if j.AvailableAt.After(now) && !j.Status.Final() {
+	if j.AvailableAt.After(now) && !j.Status.Final() && j.Status != jobs.Running {
 		r.add("available", explain.At(j.AvailableAt, now)+" (in "+explain.Duration(j.AvailableAt.Sub(now))+")")
 	}
 	r.addIf("started", ago(j.StartedAt, now))
@@ -141,6 +141,7 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	if a := j.Response; a != nil {
 		r.add("response", strings.TrimSpace(strconv.Itoa(a.Status)+" "+clip(strings.TrimSpace(a.Body), mostShown)))
 	}
+	r.addIf("progress", clip(string(j.Progress), mostShown))
 	r.addIf("output", clip(string(j.Output), mostShown))
 	r.addIf("method", j.Request.Method)
 	r.addIf("path", j.Request.Path)

@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/tidegate/tidegate/internal/base/redisconn"
+	"github.com/tidegate/tidegate/internal/call/httpjob"
 	"github.com/tidegate/tidegate/internal/call/keyurl"
 	"github.com/tidegate/tidegate/internal/call/tokens"
 	"github.com/tidegate/tidegate/internal/dest/answers"
@@ -60,6 +61,14 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {
 			l.found.fail(prefix+"RATE_LIMITED_STATUS", "take it out of one of the two; set "+prefix+"PERMANENT_STATUS without it to mean rate limited",
 				"%d is also in %sPERMANENT_STATUS (%s)", status, prefix, l.env.source(prefix+"PERMANENT_STATUS"))
+		}
+	}
+	if name := prefix + "HEADERS"; cfg.API.PublicURL == "" && l.found.ok(name, "PUBLIC_URL") {
+		for header, values := range d.Headers {
+			if slices.ContainsFunc(values, httpjob.UsesCallback) {
+				l.found.fail("PUBLIC_URL", "set it to the address at which the API reaches tidegate api, such as https://tidegate.example.com",
+					"is not set, and the header %s of %s holds {{ callback }}", header, name)
+			}
 		}
 	}
 	if d.GatewayStrict && d.GatewayWait == 0 && l.found.ok(prefix+"GATEWAY_STRICT", prefix+"GATEWAY_WAIT") {

@@ -343,7 +343,8 @@ type API struct {
 	// File with the API's tokens, which `tidegate token new` writes; read again when it
 	// changes. Not set: every caller that reaches LISTEN_ADDR has all rights.
 	TokensFile string `env:"API_TOKENS_FILE" example:"/etc/tidegate/api-tokens.json"`
-	// Base of the links in alerts: where browsers reach `tidegate api`.
+	// Where browsers and APIs reach `tidegate api`: the base of the links in alerts, and of the `{{ callback }}` of
+	// requests, which workers put into them.
 	PublicURL string `form:"receiver" env:"PUBLIC_URL" example:"https://tidegate.example.com"`
 }
 

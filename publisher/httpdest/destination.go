@@ -71,7 +71,8 @@ type Options struct {
 	Tokens Tokens
 	// TokenSource, unless nil, gives every call its token, in place of AuthToken and Tokens.
 	TokenSource TokenSource
-	// Header is sent with every call; a job that sets one of them fails without a call.
+	// Header is sent with every call; a job that sets one of them fails without a call. {{ callback }} in a value is the
+	// URL at which the API reports the result of the job.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
 	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 5xx with a valid Retry-After is
@@ -88,7 +89,7 @@ type Options struct {
 	// the key; else it is jobs.Unauthorized. Rules can make it fail the job.
 	PermanentStatus []int
 	// TrustOutcome honours the header Tidegate-Outcome of responses, for your own API: ok,
-	// limited, retry, fail or reschedule, with after in seconds and scope, which is key or
+	// limited, retry, fail, reschedule or accepted, with after in seconds and scope, which is key or
 	// destination: "limited; after=60; scope=key". It comes before Rules.
 	TrustOutcome bool
 	// GatewayHeaders are headers of responses that the gateway passes to its callers, beside the standard ones.
@@ -328,19 +329,25 @@ func (h *Destination) send(ctx context.Context, job *jobs.Job, token string, ref
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
 	var conn connecting
-	req, err := h.request(conn.watch(ctx), job, token)
+	secrets := h.secretsOf(token, refused...)
+	callback := func() (string, error) {
+		url, err := progress.Of(ctx).Callback()
+		secrets = append(secrets, url[strings.LastIndex(url, "/")+1:])
+		return url, err
+	}
+	req, err := h.request(conn.watch(ctx), job, token, callback)
 	if err != nil {
-		if errors.Is(err, ctx.Err()) {
+		if errors.Is(err, ctx.Err()) || errors.Is(err, breakerhttp.ErrNotSent) {
 			return err
 		}
 		return jobs.Discard(&progress.NotCalledError{Err: err})
 	}
-	r := h.secrets.With(h.secretsOf(token, refused...)...)
+	r := h.secrets.With(secrets...)
 	resp, err := h.client.Do(req)
 	if err != nil && conn.stale(ctx, err) && progress.Of(ctx).Again(job) == nil {
 		// Once more, on a new connection: the API recognises a call that it has acted on by its Idempotency-Key.
 		h.client.CloseIdleConnections()
-		if req, err = h.request(conn.watch(ctx), job, token); err != nil {
+		if req, err = h.request(conn.watch(ctx), job, token, callback); err != nil {
 			return jobs.Discard(&progress.NotCalledError{Err: err})
 		}
 		resp, err = h.client.Do(req)

@@ -26,9 +26,9 @@ import (
 // expressions. Pass it to jobs.WithCheck; otherwise an invalid job fails at its first run.
 func CheckRequest(s *jobs.Spec) []jobs.FieldError { return httpjob.Check(s) }
 
-// request builds the request of a job.
-func (h *Destination) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
-	job, err := h.resolved(ctx, job)
+// request builds the request of a job. callback returns where the API reports the job's result.
+func (h *Destination) request(ctx context.Context, job *jobs.Job, token string, callback func() (string, error)) (*http.Request, error) {
+	job, err := h.resolved(ctx, job, callback)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,17 @@ func (h *Destination) request(ctx context.Context, job *jobs.Job, token string) 
 	}
 	for name, values := range h.o.Header {
 		if h.sends(name, job.Request.Encoding) {
-			req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+			values = slices.Clone(values)
+			for i, value := range values {
+				if httpjob.UsesCallback(value) {
+					url, err := callback()
+					if err != nil {
+						return nil, err
+					}
+					values[i] = httpjob.PutCallback(value, url)
+				}
+			}
+			req.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
 	for name, value := range headers {
@@ -96,14 +106,11 @@ var maxEvaluation = 5 * time.Second
 
 // resolved returns the job with the values of its expressions. An evaluation that takes longer than
 // maxEvaluation or the call's timeout is the job's own failure: nothing was sent.
-func (h *Destination) resolved(ctx context.Context, job *jobs.Job) (*jobs.Job, error) {
-	if len(job.After) == 0 {
-		return job, nil
-	}
+func (h *Destination) resolved(ctx context.Context, job *jobs.Job, callback func() (string, error)) (*jobs.Job, error) {
 	started := time.Now()
 	bounded, end := context.WithTimeout(ctx, maxEvaluation)
 	defer end()
-	out, err := httpjob.Resolve(bounded, job, h.o.MaxPayloadBytes)
+	out, err := httpjob.Resolve(bounded, job, h.o.MaxPayloadBytes, callback)
 	if errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		return nil, fmt.Errorf("the expressions in {{ }} were not evaluated within %s; no call was made: write fewer or simpler ones, or raise timeout_secs", time.Since(started).Round(time.Millisecond))
 	}

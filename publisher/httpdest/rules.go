@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -46,7 +48,8 @@ type Answered struct {
 // Decision is the outcome of a call that Rules, or the API itself, decided.
 type Decision struct {
 	Then Then
-	// Wait for ThenLimited and ThenReschedule; 0: from the headers, or else unknown.
+	// Wait for ThenLimited and ThenReschedule; 0: from the headers, or else unknown. Of ThenAccepted it is within which
+	// time the API reports the result; 0: jobs.DefaultWithin.
 	Wait time.Duration
 	// Extend, for ThenReschedule, is how much later the job expires.
 	Extend time.Duration
@@ -79,6 +82,8 @@ const (
 	ThenFail Then = "fail"
 	// ThenReschedule is jobs.Reschedule.
 	ThenReschedule Then = "reschedule"
+	// ThenAccepted is jobs.Accepted.
+	ThenAccepted Then = "accepted"
 	// ThenUnauthorized is jobs.Unauthorized.
 	ThenUnauthorized Then = "unauthorized"
 )
@@ -86,17 +91,23 @@ const (
 // OutcomeHeader is the header in which your own API decides; see Options.TrustOutcome.
 const OutcomeHeader = "Tidegate-Outcome"
 
+// bareTime matches a parameter that is a duration without quotes, which RFC 9651 has not.
+var bareTime = regexp.MustCompile(`=([0-9][0-9.]*[a-z][0-9a-z.]*)`)
+
 // announced returns the decision of the API itself, if it is trusted with one: a token with
-// parameters (RFC 9651) such as "limited; after=60; scope=key" or "reschedule; after=60; extend=120"; a time may also be
-// a text such as "1m30s".
+// parameters (RFC 9651) such as "limited; after=60; scope=key", "reschedule; after=60; extend=120" or "accepted; within=1h"; a time may
+// also be a text such as "1m30s".
 // What is not valid is ignored.
 func (h *Destination) announced(header http.Header, received time.Time) (d Decision, ok bool) {
 	if !h.o.TrustOutcome || header[OutcomeHeader] == nil {
 		return Decision{}, false
 	}
 	item, err := httpsfv.UnmarshalItem(header[OutcomeHeader])
+	if err != nil { // a time such as 1h needs no quotes here
+		item, err = httpsfv.UnmarshalItem([]string{bareTime.ReplaceAllString(strings.Join(header[OutcomeHeader], ","), `="$1"`)})
+	}
 	then, isToken := item.Value.(httpsfv.Token)
-	outcomes := []Then{ThenOK, ThenLimited, ThenRetry, ThenFail, ThenReschedule}
+	outcomes := []Then{ThenOK, ThenLimited, ThenRetry, ThenFail, ThenReschedule, ThenAccepted}
 	if err != nil || !isToken || !slices.Contains(outcomes, Then(then)) {
 		return Decision{}, false
 	}
@@ -112,6 +123,9 @@ func (h *Destination) announced(header http.Header, received time.Time) (d Decis
 		return d
 	}
 	d = Decision{Then: Then(then), By: OutcomeHeader, Wait: length("after"), Extend: length("extend")}
+	if d.Then == ThenAccepted {
+		d.Wait = length("within")
+	}
 	switch scope, _ := item.Params.Get("scope"); scope {
 	case httpsfv.Token("key"):
 		d.Scope = jobs.ScopeUser
@@ -152,6 +166,9 @@ func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string,
 		return &jobs.RateLimitedError{RetryAfter: cmp.Or(d.Wait, hints.wait), Scope: cmp.Or(d.Scope, hints.scope), Err: errors.New(by)}
 	case ThenReschedule:
 		return &progress.DecidedError{Err: jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend)), By: by}
+	case ThenAccepted:
+		job.ReasonCode = string(store.ReasonOf(store.ReasonDecided, by))
+		return jobs.Accepted(d.Wait)
 	case ThenUnauthorized:
 		scope, _ := h.credentials(job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}

@@ -78,6 +78,15 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 	if got := attempted(t, httpdest.Options{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=90"); got.WaitsText != "rescheduled by Tidegate-Outcome" {
 		t.Errorf("waits for %q", got.WaitsText)
 	}
+	for header, want := range map[string]time.Duration{
+		"accepted; within=1h": time.Hour, `accepted; within="1m30s"`: 90 * time.Second, "accepted; within=60": time.Minute, "accepted": jobs.DefaultWithin,
+	} {
+		now := time.Now()
+		got := attempted(t, httpdest.Options{TrustOutcome: true}, 202, "queued", "Tidegate-Outcome", header)
+		if left := got.AvailableAt.Sub(now); got.Result != publisher.Accepted || got.Outcome != publisher.OutcomeAccepted || left < want || left > want+time.Minute || got.Error != "" {
+			t.Errorf("%s: %s, %s, result due in %s, want %s; %s", header, got.Result, got.Outcome, left, want, got.Error)
+		}
+	}
 	for header, want := range map[string]time.Duration{"; extend=120": 2 * time.Minute, `; extend="1h"`: time.Hour, "; extend=-5": 0, "; extend": 0} {
 		if got := attempted(t, httpdest.Options{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=60"+header); got.Extend != want {
 			t.Errorf("%s: expires %s later, want %s", header, got.Extend, want)

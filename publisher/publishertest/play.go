@@ -22,7 +22,7 @@ type Life struct {
 }
 
 // Play calls h when the job becomes available, and again after each reschedule and retry,
-// until the job has finished, that many calls were made, or ctx has ended. The clock jumps
+// until the job has finished or was accepted, that many calls were made, or ctx has ended. The clock jumps
 // from one AvailableAt of the job to the next, retries have no jitter, and calls take no time
 // on it. A job that is not called before its ExpiresAt expires.
 //
@@ -48,6 +48,9 @@ func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, op
 		r := publishAt(ctx, now, h, life.Job, opts)
 		life.Calls = append(life.Calls, r)
 		life.Job = r.Job.Clone()
+		if r.Result == publisher.Accepted {
+			break // its API reports the result
+		}
 	}
 	return life
 }

@@ -175,6 +175,8 @@ func (r *Result) apply(a publisher.Attempted) {
 		}
 		j.CompletedAt = new(r.At)
 		r.end(jobs.Completed)
+	case publisher.Accepted:
+		j.Status, j.LastError, j.AvailableAt = jobs.Running, "", a.AvailableAt
 	case publisher.FailedFinal:
 		r.end(jobs.Failed)
 	case publisher.Rescheduled:

@@ -48,6 +48,14 @@ export interface Job {
   [field: string]: unknown
 }
 
+/** What an action came to; asked: it counts when the call of the job has ended. */
+export interface Acted {
+  id: string
+  done: boolean
+  asked: boolean
+  status: Status
+}
+
 export interface Batch {
   batch: string
   total: number
@@ -97,7 +105,13 @@ export class Tidegate {
   get(id: string): Promise<Job>
   /** Waits until the job has ended; returns it as it is if the timeout is over before. */
   wait(id: string, options?: { timeout?: number }): Promise<Job>
-  cancel(id: string, reason?: string): Promise<{ id: string; done: boolean; asked: boolean; status: Status }>
+  cancel(id: string, reason?: string): Promise<Acted>
+  /** Completes a job that its API has accepted; its children start with the output. */
+  complete(id: string, output?: unknown): Promise<Acted>
+  /** Fails a job that its API has accepted. Its policy decides whether it runs again. */
+  fail(id: string, error?: string): Promise<Acted>
+  /** Says how far a job is that its API has accepted; extend moves the deadline of its result by so many seconds. */
+  progress(id: string, progress?: unknown, options?: { extend?: number }): Promise<Acted>
   batch(name: string): Promise<Batch>
   waitBatch(name: string, options?: { timeout?: number }): Promise<Batch>
   /**

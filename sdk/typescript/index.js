@@ -87,6 +87,22 @@ export class Tidegate {
     return this.#json('POST', `/v1/jobs/${part(id)}/cancel`, reason ? { reason } : undefined)
   }
 
+  complete(id, output) {
+    return this.#report(id, { status: 'completed', output })
+  }
+
+  fail(id, error) {
+    return this.#report(id, { status: 'failed', error: error || undefined })
+  }
+
+  progress(id, progress, { extend } = {}) {
+    return this.#report(id, { progress, extend: extend === undefined ? undefined : `${extend}s` })
+  }
+
+  #report(id, result) {
+    return this.#json('PATCH', `/v1/jobs/${part(id)}`, result)
+  }
+
   batch(name) {
     return this.#json('GET', `/v1/batches/${part(name)}`)
   }

@@ -34,13 +34,10 @@ func Check(s *jobs.Spec) []jobs.FieldError {
 	if problem := bodyProblem(s.Request.Encoding, s.Payload); problem != "" {
 		found.add("payload", "%s", problem)
 	}
-	request := s.Request
-	if len(s.After) > 0 {
-		r := resolver{after: s.After}
-		request, _ = r.resolve(s.Request, s.Payload) // with a letter in place of each expression
-		if r.err != nil {
-			found.add(r.field, "%s", r.problem)
-		}
+	r := resolver{after: s.After}
+	request, _ := r.resolve(s.Request, s.Payload) // with a letter in place of each expression
+	if r.err != nil {
+		found.add(r.field, "%s", r.problem)
 	}
 	found.inRequest(&request)
 	return found

@@ -27,30 +27,50 @@ var (
 	// Other texts with {{ are not Tidegate's.
 	template = regexp.MustCompile("\\{\\{[^}]*?\\bparents?(\\??\\.[A-Za-z_]|(\\?\\.)?\\[)|\\{\\{\\s*(\"\\{\\{\"|'\\{\\{'|`\\{\\{`)\\s*\\}\\}")
 
+	// callback matches a text with the place of the URL at which the API reports the result of the job.
+	callback = regexp.MustCompile(`\{\{\s*callback\s*\}\}`)
+	// namesCallback matches {{ '{{' }} callback }}, too: the place as text.
+	namesCallback = regexp.MustCompile(`\{\{\s*(?:["']\{\{["']\s*\}\}\s*)?callback\s*\}\}`)
+
 	// Anyone who may enqueue writes expressions.
-	templateOptions = expression.Options{Vars: map[string]expression.Type{"parents": expression.Members}, Untrusted: true}
+	templateOptions = expression.Options{Vars: map[string]expression.Type{"parents": expression.Members, "callback": expression.String}, Untrusted: true}
 
 	errNoValue = errors.New("there is no such value")
 )
 
-func isTemplate(s string) bool { return strings.Contains(s, "{{") && template.MatchString(s) }
+// UsesCallback reports whether a text has the place of the job's callback.
+func UsesCallback(s string) bool { return strings.Contains(s, "{{") && callback.MatchString(s) }
+
+// PutCallback puts a URL in the place of the job's callback.
+func PutCallback(s, url string) string { return callback.ReplaceAllLiteralString(s, url) }
+
+// isTemplate reports whether a text has expressions. Without parents {{ callback }} is the only one.
+func (r *resolver) isTemplate(s string) bool {
+	return namesCallback.MatchString(s) || len(r.after) > 0 && strings.Contains(s, "{{") && template.MatchString(s)
+}
 
 // Resolve returns a job as an HTTP destination sends it: with the values of {{ expressions }}
-// over the outputs of its parents in the request's path, query and headers and in the payload's
-// strings. In path and query they are escaped. A string that is one expression becomes its value;
-// in others it is text. Without parents or such expressions the job is returned as it is. Errors
+// over the outputs of its parents, and {{ callback }}, in the request's path, query and headers and in the payload's
+// strings. url returns the job's callback, and is called only for a job that uses it. In path and query they are escaped. A string that is one expression becomes its value;
+// in others it is text. Without such expressions the job is returned as it is. Errors
 // name the field: a value is missing, or the payload has more than maxPayload bytes. When ctx ends
 // no further expression is evaluated, and the error wraps ctx.Err().
-func Resolve(ctx context.Context, j *jobs.Job, maxPayload int) (*jobs.Job, error) {
-	if len(j.After) == 0 {
+func Resolve(ctx context.Context, j *jobs.Job, maxPayload int, url func() (string, error)) (*jobs.Job, error) {
+	if len(j.After) == 0 && !usesCallback(j) {
 		return j, nil
 	}
-	r := resolver{after: j.After, ended: ctx.Err, maxPayload: maxPayload, parents: j.Parents, outputs: map[string]any{}}
+	r := resolver{after: j.After, ended: ctx.Err, maxPayload: maxPayload, parents: j.Parents, outputs: map[string]any{}, callback: url}
 	out := *j
 	if out.Request, out.Payload = r.resolve(j.Request, j.Payload); r.err != nil {
 		return nil, r.err
 	}
 	return &out, nil
+}
+
+func usesCallback(j *jobs.Job) bool {
+	q := j.Request
+	names := namesCallback.MatchString
+	return namesCallback.Match(j.Payload) || names(q.Path) || names(q.Query) || slices.ContainsFunc(slices.Collect(maps.Values(q.Headers)), names)
 }
 
 // resolver replaces expressions by their values.
@@ -60,6 +80,7 @@ type resolver struct {
 	// ended returns an error when the evaluation must end; nil: the expressions are only compiled.
 	ended      func() error
 	maxPayload int
+	callback   func() (string, error)
 
 	outputs        map[string]any // decoded, by the id of the parent
 	count          int
@@ -97,7 +118,7 @@ func (r *resolver) resolve(q jobs.Request, payload json.RawMessage) (jobs.Reques
 // text resolves a text. One that is too long or not valid UTF-8 stays as it is: the validation
 // refuses it.
 func (r *resolver) text(field, s string, most int, escape func(string) (string, error)) string {
-	if len(s) > most || !isTemplate(s) || !utf8.ValidString(s) {
+	if len(s) > most || !r.isTemplate(s) || !utf8.ValidString(s) {
 		return s
 	}
 	t := r.compile(field, s)
@@ -151,7 +172,7 @@ func (r *resolver) json(payload json.RawMessage) json.RawMessage {
 		}
 		rest := bytes.TrimLeft(payload[min(i+1, len(payload)):], " \t\r\n")
 		var s string
-		if bytes.HasPrefix(rest, []byte(":")) || json.Unmarshal(raw, &s) != nil || !isTemplate(s) {
+		if bytes.HasPrefix(rest, []byte(":")) || json.Unmarshal(raw, &s) != nil || !r.isTemplate(s) {
 			continue
 		}
 		value := r.jsonValue(s)
@@ -250,7 +271,16 @@ func (r *resolver) value(p *expression.Program) (v any, err error) {
 			return nil, err
 		}
 	}
-	if v, err = p.Eval(map[string]any{"parents": parents}); err == nil && v == nil {
+	env := map[string]any{"parents": parents}
+	if p.Uses("callback") {
+		if env["callback"], err = r.callback(); err != nil {
+			if r.err == nil {
+				r.err = err
+			}
+			return nil, err
+		}
+	}
+	if v, err = p.Eval(env); err == nil && v == nil {
 		err = errNoValue
 	}
 	return v, r.about(p, err)

@@ -76,7 +76,7 @@ func TestResolved(t *testing.T) {
 			}
 			in := childOf(tc.request, tc.payload, outputs)
 			before := in.Clone()
-			got, err := httpjob.Resolve(t.Context(), in, 1000)
+			got, err := httpjob.Resolve(t.Context(), in, 1000, nil)
 			if diff := cmp.Diff(before, in); diff != "" {
 				t.Errorf("the job changed (-before +after):\n%s", diff)
 			}
@@ -101,7 +101,7 @@ func TestResolved(t *testing.T) {
 	for _, request := range []jobs.Request{
 		{Path: "/a/{{ parents.upload.dir }}"}, {Headers: map[string]string{"X-A": "{{ parents.upload.line }}"}},
 	} {
-		got, err := httpjob.Resolve(t.Context(), childOf(request, "null", outputs), 1000)
+		got, err := httpjob.Resolve(t.Context(), childOf(request, "null", outputs), 1000, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,13 +113,13 @@ func TestResolved(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, j := range []*jobs.Job{childOf(jobs.Request{Query: "a=" + item}, "null", outputs), childOf(jobs.Request{}, `"`+item+`"`, outputs)} {
-		if got, err := httpjob.Resolve(ended, j, 1000); !errors.Is(err, context.Canceled) {
+		if got, err := httpjob.Resolve(ended, j, 1000, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	// A job without parents is sent as it is.
 	plain := &jobs.Job{Payload: json.RawMessage(`"` + item + `"`), Request: jobs.Request{Query: "a=" + item}}
-	if got, err := httpjob.Resolve(t.Context(), plain, 1); got != plain || err != nil {
+	if got, err := httpjob.Resolve(t.Context(), plain, 1, nil); got != plain || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -162,4 +162,36 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// {{ callback }} has a value in jobs without parents, too, and it is the one expression that these have.
+func TestCallback(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	url := func() (string, error) { asked++; return "https://t.example.com/v1/completions/abc?", nil }
+	for _, row := range []struct {
+		after         []string
+		payload, want string
+	}{
+		{nil, `{"a":"{{ callback }}","b":["see {{callback}}!"]}`, `{"a":"https://t.example.com/v1/completions/abc?","b":["see https://t.example.com/v1/completions/abc?!"]}`},
+		{nil, `{"a":"{{ '{{' }} callback }}","{{ callback }}":1}`, `{"a":"{{ callback }}","{{ callback }}":1}`},
+		{nil, `{"a":"{{ parents.upload.id }} {{ name }}"}`, `{"a":"{{ parents.upload.id }} {{ name }}"}`},
+		{[]string{"upload"}, `{"a":"{{ callback }} {{ parents.upload.id }}"}`, `{"a":"https://t.example.com/v1/completions/abc? 7"}`},
+	} {
+		job := &jobs.Job{After: row.after, Payload: []byte(row.payload), Parents: map[string]jobs.Parent{"upload": {Output: []byte(`{"id":7}`)}}}
+		got, err := httpjob.Resolve(t.Context(), job, 1000, url)
+		if err != nil || string(got.Payload) != row.want {
+			t.Errorf("%s: %v, %v, want %s", row.payload, got, err, row.want)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times for a URL, want 3", asked)
+	}
+	got, err := httpjob.Resolve(t.Context(), &jobs.Job{Request: jobs.Request{Query: "cb={{ callback }}"}}, 1000, url)
+	if err != nil || got.Request.Query != "cb=https%3A%2F%2Ft.example.com%2Fv1%2Fcompletions%2Fabc%3F" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if problems := httpjob.Check(jobs.New("shop", []byte(`"{{ callback }} {{ nothing }}"`))); len(problems) != 1 || problems[0].Field != "payload" {
+		t.Errorf("%+v", problems)
+	}
 }

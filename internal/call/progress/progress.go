@@ -78,9 +78,14 @@ type Watcher struct {
 	Again func(*jobs.Job) error
 	// Doubt: the status of the response may mislead.
 	Doubt func(d Doubt, status int)
+	// Callback returns the URL at which the API reports the result of the job, with a token of this call; the same one each
+	// time. The error of a call that cannot be made now is a breakerhttp.ErrNotSent.
+	Callback func() (string, error)
 	// Refused reports whether the breaker of the job's key, or of the destination, waits for new credentials.
 	Refused func() bool
 }
+
+var errNoCallback = errors.New("{{ callback }} has a value in a worker only")
 
 type watcherKey struct{}
 
@@ -96,6 +101,6 @@ func Of(ctx context.Context) *Watcher {
 	}
 	return &Watcher{
 		Sent: func() {}, Limited: func(error) {}, Again: func(*jobs.Job) error { return nil },
-		Doubt: func(Doubt, int) {}, Refused: func() bool { return false },
+		Doubt: func(Doubt, int) {}, Refused: func() bool { return false }, Callback: func() (string, error) { return "", errNoCallback },
 	}
 }

@@ -282,6 +282,26 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// An API that calls back says so by a rule, with the time that it has.
+func TestAccepted(t *testing.T) {
+	t.Parallel()
+	r := parse(t, `
+- {when: 'status == 202 && headers["x-within"] != ""', then: accepted, within: 'headers["x-within"]'}
+- {when: status == 202, then: accepted, within: 2h}
+`)
+	for within, want := range map[string]time.Duration{"": 2 * time.Hour, "90": 90 * time.Second} {
+		d := r.Decide(httpdest.Answered{Job: &jobs.Job{}, Status: 202, Header: http.Header{"X-Within": {within}}})
+		if d.Then != httpdest.ThenAccepted || d.Wait != want || len(d.Failures) > 0 {
+			t.Errorf("within %q: %+v", within, d)
+		}
+	}
+	for field, rule := range map[string]string{"within": `[{when: "true", then: ok, within: 1h}]`, "wait": `[{when: "true", then: accepted, wait: 1h}]`} {
+		if _, err := answers.Parse([]byte(rule)); err == nil || !strings.Contains(err.Error(), field+": has no effect") {
+			t.Errorf("%s: %v", rule, err)
+		}
+	}
+}
+
 // Conditions that begin alike are evaluated in parts, which decide as the whole does.
 func TestConditionsInParts(t *testing.T) {
 	t.Parallel()

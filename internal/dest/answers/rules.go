@@ -49,6 +49,8 @@ type Spec struct {
 	Then  string `yaml:"then"`
 	Until string `yaml:"until"`
 	Wait  string `yaml:"wait"`
+	// Within, of accepted, is a duration as Wait is.
+	Within string `yaml:"within"`
 	// Scope is key or destination.
 	Scope string `yaml:"scope"`
 	Cost  string `yaml:"cost"`
@@ -167,7 +169,7 @@ func read(content []byte) (specs []Spec, budgets []BudgetSpec, err error) {
 // fields are the names of a rule's fields, with where each goes.
 func (s *Spec) fields() map[string]*string {
 	return map[string]*string{
-		"when": &s.When, "then": &s.Then, "until": &s.Until, "wait": &s.Wait, "scope": &s.Scope,
+		"when": &s.When, "then": &s.Then, "until": &s.Until, "wait": &s.Wait, "within": &s.Within, "scope": &s.Scope,
 		"cost": &s.Cost, "reason": &s.Reason, "output": &s.Output,
 	}
 }
@@ -177,7 +179,7 @@ func (s *Spec) read(n int, item *yaml.Node) tokens.Errors {
 	if item.Kind != yaml.MappingNode {
 		return tokens.Errors{{What: fmt.Sprintf("line %d: rule %d is not an object with when and then", item.Line, n), Fix: shape}}
 	}
-	return readFields("rule", n, item, s.fields(), "use when, then, until, wait, scope, cost, reason and output")
+	return readFields("rule", n, item, s.fields(), "use when, then, until, wait, within, scope, cost, reason and output")
 }
 
 // readFields reads the fields of rule or budget n.
@@ -265,7 +267,7 @@ func (c *compiler) fail(field, what, fix string) {
 }
 
 // outcomes are the words of then.
-var outcomes = []httpdest.Then{httpdest.ThenOK, httpdest.ThenLimited, httpdest.ThenRetry, httpdest.ThenFail, httpdest.ThenReschedule, httpdest.ThenUnauthorized}
+var outcomes = []httpdest.Then{httpdest.ThenOK, httpdest.ThenLimited, httpdest.ThenRetry, httpdest.ThenFail, httpdest.ThenReschedule, httpdest.ThenUnauthorized, httpdest.ThenAccepted}
 
 func (c *compiler) rule() rule {
 	s := c.spec
@@ -287,6 +289,11 @@ func (c *compiler) rule() rule {
 		if text != "" && !waits && len(c.problems) == 0 {
 			c.fail(field, "has no effect with then: "+s.Then, "take it out, or use then: limited or reschedule")
 		}
+	}
+	if r.then == httpdest.ThenAccepted {
+		s.Wait = s.Within
+	} else if s.Within != "" && len(c.problems) == 0 {
+		c.fail("within", "has no effect with then: "+s.Then, "take it out, or use then: accepted")
 	}
 	if s.Until != "" && s.Wait != "" {
 		c.fail("until", "is set together with wait", "use one of the two")

@@ -70,6 +70,17 @@ func TestDamage(t *testing.T) {
 			want:  []string{"active_without_lease a"},
 			after: func(p *patient) { p.wantState("a", "expired") },
 		},
+		"accepted without a deadline": {
+			damage: func(p *patient) {
+				p.in(store.StateAccepted, "a")
+				p.zrem(store.DueKey(p.queue), "a")
+			},
+			want: []string{"lost a"},
+			after: func(p *patient) {
+				p.wantState("a", "accepted")
+				p.wantScore(store.DueKey(p.queue), "a", p.field("a", "available_at"))
+			},
+		},
 		"in the list of those in flight and not in flight": {
 			damage: func(p *patient) {
 				p.enqueue("a")
@@ -529,7 +540,7 @@ func TestDamage(t *testing.T) {
 // indexed are the states whose jobs are in a sorted set.
 var indexed = []string{
 	store.StateScheduled, store.StateRetry, store.StateCompleted, store.StateFailed, store.StateCancelled,
-	store.StateExpired, store.StatePaused, store.StateWaiting, store.StateHeld,
+	store.StateExpired, store.StatePaused, store.StateWaiting, store.StateHeld, store.StateAccepted,
 }
 
 func TestLostEntriesComeBack(t *testing.T) {
@@ -587,8 +598,8 @@ func TestEntriesInTheWrongPlace(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if got["entry_without_job"] != 12 || got["entry_stale"] != 11 || len(got) != 2 {
-		t.Errorf("found %v, want 12 without a job and 11 of a job that is somewhere else", got)
+	if got["entry_without_job"] != 13 || got["entry_stale"] != 12 || len(got) != 2 {
+		t.Errorf("found %v, want 13 without a job and 12 of a job that is somewhere else", got)
 	}
 	if again := p.run(doctor.Options{}); len(again.Findings) > 0 {
 		t.Errorf("after the repair there is still: %+v", again.Findings)

@@ -40,13 +40,13 @@ func indexesOf(queue string) []index {
 	add("asynq:{"+queue+"}:archived", "archived", "archived")
 	jobs(store.ScheduledKey(queue), "scheduled", store.StateScheduled)
 	jobs(store.RetryKey(queue), "retry", store.StateRetry)
-	jobs(store.DueKey(queue), "due", store.StateScheduled, store.StateRetry)
+	jobs(store.DueKey(queue), "due", store.StateScheduled, store.StateRetry, store.StateAccepted)
 	jobs(store.FirstDueKey(queue), "first_due",
 		store.StatePending, store.StateScheduled, store.StateRetry, store.StateHeld, store.StateActive)
 	jobs(store.CompletedKey(queue), "completed", store.StateCompleted)
 	for _, state := range []string{
 		store.StateFailed, store.StateCancelled, store.StateExpired, store.StatePaused, store.StateWaiting,
-		store.StateHeld,
+		store.StateHeld, store.StateAccepted,
 	} {
 		jobs(store.ParkedKey(queue, state), state, state)
 	}

@@ -100,6 +100,9 @@ func (p *patient) index(state string) string {
 // score is a score as it stands in the index of a state, for an hour from now.
 func score(state string) float64 {
 	at := time.Now().Add(time.Hour)
+	if state == store.StateAccepted {
+		return float64(at.UnixMilli())
+	}
 	if state == store.StateScheduled || state == store.StateRetry || state == store.StateCompleted {
 		return float64(at.Unix())
 	}
@@ -117,7 +120,7 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 		p.take(id)
 		p.lease(id, store.Lease)
 		return id
-	case store.StateScheduled, store.StateRetry:
+	case store.StateScheduled, store.StateRetry, store.StateAccepted:
 		at := time.Now().Add(time.Hour).UnixMilli()
 		p.set(id, "available_at", at)
 		p.zadd(store.DueKey(p.queue), float64(at), id)

@@ -52,6 +52,13 @@ func (e *core) Begin(d *Delivery) {
 	}
 }
 
+// Expect keeps the hash of the token that a call of a job is about to carry; see store.Expect.
+func (e *core) Expect(d *Delivery, hash string, attempt int, t store.Terms) (bool, error) {
+	ctx, cancel := e.bounded()
+	defer cancel()
+	return store.Expect(ctx, e.rdb, d.Queue, d.ID, d.run, hash, attempt, t) //nolint:wrapcheck // it names the operation
+}
+
 // suspectOutcome defers a crash suspect while another one is in flight: suspects run one at
 // a time, so that a poison job does not raise the crash counts of the others.
 func (e *core) suspectOutcome() *store.Outcome {

@@ -27,6 +27,7 @@ const (
 	KindPause      Kind = "pause"      // only of Applied: paused while it ran
 	KindUnstarted  Kind = "defer"      // it was not started; nothing counted
 	KindRequeue    Kind = "requeue"    // back to the head, nothing counted
+	KindAccept     Kind = "accept"     // its API has accepted it and reports the result until At
 	KindRecover    Kind = "recover"    // its worker died: counts in crashes
 )
 
@@ -34,7 +35,7 @@ const (
 type Outcome struct {
 	Kind Kind
 	// At is when the job may run again, by the local clock; for KindReschedule and
-	// KindRetry. It is turned into a delay when the call to Redis is made, so that
+	// KindRetry, and of KindAccept the deadline of the result. It is turned into a delay when the call to Redis is made, so that
 	// time spent repeating the call is not added.
 	At time.Time
 	// Reason is why the job waits, or the rule that completed or failed it.
@@ -58,6 +59,8 @@ type Outcome struct {
 	Took time.Duration
 	// Extend is added to the job's expiry, if it has one.
 	Extend time.Duration
+	// Terms, of KindAccept, says what a result from outside comes to; "" leaves what the record says. See Terms.
+	Terms string
 }
 
 // NoRefusals says that the job's last call was not refused.
@@ -65,7 +68,8 @@ const NoRefusals = "-"
 
 // Applied is the result of applying an outcome.
 type Applied struct {
-	// Kind is the outcome's, KindFail if a limit was exceeded, KindCancel or KindPause if
+	// Kind is the outcome's, KindFail if a limit was exceeded, KindComplete, KindRetry or KindFail if a result had come
+	// from outside, KindCancel or KindPause if
 	// that was requested while it ran, or "" if the run does not have the job any more.
 	Kind Kind
 	// Count is the new value of the kind's counter.
@@ -98,7 +102,7 @@ func Apply(ctx context.Context, rdb redis.Scripter, queue, id, run string, o Out
 		took = strconv.FormatInt(Millis(o.Took), 10)
 	}
 	v, err := valuesOf(applyScript.Run(ctx, rdb, []string{TaskKey(queue, id), ActiveKey(queue), LeaseKey(queue)},
-		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy, o.Refusals, took))
+		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy, o.Refusals, took, o.Terms))
 	if err != nil {
 		return Applied{}, fmt.Errorf("%s job %s: %w", o.Kind, id, err)
 	}

@@ -104,7 +104,7 @@ func (s QueueStats) Backlog() int {
 
 // parkedStates have an index of ours, countedStates are all, in the order in which stats.lua counts them.
 var (
-	parkedStates  = []string{StateFailed, StateCancelled, StateExpired, StatePaused, StateWaiting, StateHeld}
+	parkedStates  = []string{StateFailed, StateCancelled, StateExpired, StatePaused, StateWaiting, StateHeld, StateAccepted}
 	countedStates = append([]string{StatePending, StateScheduled, StateActive, StateRetry, StateCompleted}, parkedStates...)
 )
 

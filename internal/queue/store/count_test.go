@@ -120,7 +120,7 @@ func TestStats(t *testing.T) {
 		for i, state := range []string{
 			store.StatePending, store.StateScheduled, store.StateActive, store.StateRetry, store.StateFailed,
 			store.StateCancelled, store.StateExpired, store.StatePaused, store.StateWaiting,
-			store.StateHeld,
+			store.StateHeld, store.StateAccepted,
 		} {
 			want[state] = i + 1
 			for k := range i + 1 {

@@ -16,7 +16,7 @@ const (
 	FieldOutage         = "outage"       // reschedules because of an outage, where max_reschedules is not set
 	FieldRefusals       = "refusals"     // what its calls in a row say that were refused or failed, and unix ms of the last one
 	FieldCrashes        = "crashes"      // workers that died while they ran it
-	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
+	FieldAvailableAt    = "available_at" // unix ms, for scheduled, retry and accepted (the deadline)
 	FieldWait           = "wait"         // ms from when available_at was set until then; absent for a given instant
 	FieldReason         = "reason"       // why it waits or has ended; see Reason
 	FieldLastError      = "last_error"
@@ -38,18 +38,24 @@ const (
 	FieldAction         = "action"    // requested while it runs: cancel or pause
 	FieldActionBy       = "action_by" // the operator who requested it or has paused the job
 	FieldActionReason   = "action_reason"
-	FieldResume         = "resume"    // state that a paused job returns to
-	FieldHistory        = "history"   // JSON lines; see Version
-	FieldVersions       = "versions"  // number of the last line in history
-	FieldWaits          = "waits"     // parents that have not completed
-	FieldOutputs        = "outputs"   // bytes of the outputs of parents that it keeps
-	FieldChildren       = "children"  // set while the job may have children
-	FieldEvents         = "events"    // set if the event stream existed at its start
-	FieldNotified       = "notified"  // children that it released or cancelled, up to 50: "<queue> <id>" lines
-	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
-	FieldCrashRun       = "crash_run" // the fetch whose worker was last taken for dead
-	FieldRun            = "run"       // the latest fetch
-	FieldUnstarted      = "unstarted" // the fetch that returned this crash suspect, until its handler starts
+	FieldResume         = "resume"      // state that a paused job returns to
+	FieldHistory        = "history"     // JSON lines; see Version
+	FieldVersions       = "versions"    // number of the last line in history
+	FieldWaits          = "waits"       // parents that have not completed
+	FieldOutputs        = "outputs"     // bytes of the outputs of parents that it keeps
+	FieldChildren       = "children"    // set while the job may have children
+	FieldEvents         = "events"      // set if the event stream existed at its start
+	FieldNotified       = "notified"    // children that it released or cancelled, up to 50: "<queue> <id>" lines
+	FieldStuckRun       = "stuck_run"   // the fetch whose handler does not return
+	FieldCrashRun       = "crash_run"   // the fetch whose worker was last taken for dead
+	FieldRun            = "run"         // the latest fetch
+	FieldTerms          = "terms"       // what ends its attempt from outside comes to; see Terms
+	FieldCallback       = "callback"    // "<attempt> <hash> …": the attempt that its latest calls carried tokens of, and their hashes
+	FieldCalledBack     = "called_back" // "<hash> <digest>": the token that ended an attempt last ("-" = none), and with what result
+	FieldEarly          = "early"       // "completed <output>" or "failed <error>": its result, which came while its call was made
+	FieldExtend         = "extend"      // "<run> <ms>": by how much the deadline of that fetch was moved while its call was made
+	FieldProgress       = "progress"    // JSON: how far its API has come
+	FieldUnstarted      = "unstarted"   // the fetch that returned this crash suspect, until its handler starts
 )
 
 // OutlineAbove is how many bytes of payload lists read at most for each job.
@@ -86,7 +92,8 @@ const (
 	StateExpired   = "expired"
 	StatePaused    = "paused"
 	StateWaiting   = "waiting"
-	StateHeld      = "held" // the breaker of its key holds it; pending for users
+	StateAccepted  = "accepted" // its API has accepted it and reports the result; running for users
+	StateHeld      = "held"     // the breaker of its key holds it; pending for users
 )
 
 // Headers of asynq's message that hold what never changes after the enqueue.

@@ -8,6 +8,7 @@ type Reason string
 
 // The codes of reasons, with the data of each.
 const (
+	ReasonAccepted       = "accepted"        // <rule and its reason, or nothing>: the API has accepted it and reports the result
 	ReasonBreakerOpen    = "breaker_open"    // <breaker>: an open breaker deferred it
 	ReasonBreakerUnknown = "breaker_unknown" // <breaker>: its state could not be read
 	ReasonCredentials    = "credentials"     // <destination>: its call was refused with credentials that were renewed meanwhile

@@ -17,6 +17,7 @@ var states = []stateInfo{
 	{state: StateScheduled, status: "pending", waits: true},
 	{state: StateHeld, status: "pending", waits: true},
 	{state: StateActive, status: "running"},
+	{state: StateAccepted, status: "running"},
 	{state: StateRetry, status: "retry_pending", waits: true},
 	{state: StatePaused, status: "paused", waits: true},
 	{state: StateCompleted, status: "completed", final: true},

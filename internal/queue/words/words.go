@@ -14,6 +14,11 @@ import (
 func Reason(r store.Reason) string {
 	about := r.About()
 	switch r.Code() {
+	case store.ReasonAccepted:
+		if about != "" {
+			about = " (" + about + ")"
+		}
+		return "its API has accepted it and reports the result" + about
 	case store.ReasonBreakerOpen:
 		return "breaker " + about + " open"
 	case store.ReasonBreakerUnknown:
@@ -90,6 +95,8 @@ func Detail(v store.Version) string {
 		parts = []string{"available_at " + delay(v), fmt.Sprint("count ", v.Count)}
 	case "retry_scheduled":
 		parts = []string{"next_retry_at " + delay(v)}
+	case "accepted":
+		return "result due " + delay(v)
 	case "recovered":
 		return "available_at " + delay(v)
 	case "worker_lost":

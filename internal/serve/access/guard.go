@@ -141,6 +141,28 @@ func (g *Guard) Public(next http.Handler) http.Handler {
 	})
 }
 
+// Callbacks passes all requests on: what they ask for needs a token that they carry in the path. A handler that does not
+// know it calls [WrongCallback].
+func (g *Guard) Callbacks(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wrong := func() *RefusedError {
+			return g.wrongToken(r, "")
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), wrongKey{}, wrong)))
+	})
+}
+
+type wrongKey struct{}
+
+// WrongCallback counts a request with a token that is not known. It returns how long to wait, above 0 for an address that
+// sends one wrong token after the other.
+func WrongCallback(ctx context.Context) (after time.Duration) {
+	if wrong, ok := ctx.Value(wrongKey{}).(func() *RefusedError); ok {
+		return wrong().RetryAfter
+	}
+	return 0
+}
+
 // RequireAPI passes on requests with the scope of tokens that are not confined; others get 403 as a problem.
 func (g *Guard) RequireAPI(scope Scope, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

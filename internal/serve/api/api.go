@@ -119,6 +119,7 @@ func build(o Options) *api {
 	a.jobOperations()
 	a.batchJobsOperation()
 	a.actOperations()
+	a.completeOperations()
 	a.breakerOperations()
 	a.destinationOperations()
 	a.eventOperations()
@@ -151,7 +152,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/jobs":
 		defer a.cache.Wrote(r.Context()) // before the response ends
 	default:
-		p := a.takeBody(w, r)
+		most := mostActionBytes
+		if r.Method == http.MethodPatch || strings.HasPrefix(r.URL.Path, CompletionsPath) {
+			most = mostCompletionBytes
+		}
+		p := a.takeBody(w, r, most)
 		if p != nil {
 			p.write(w)
 			return
@@ -160,11 +165,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	webserver.Routed(a.mux).ServeHTTP(w, r)
 }
 
-// takeBody reads the small body of an action before the operation begins.
-func (a *api) takeBody(w http.ResponseWriter, r *http.Request) *Problem {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostActionBytes))
+// takeBody reads the small body of an action, of at most that many bytes, before the operation begins.
+func (a *api) takeBody(w http.ResponseWriter, r *http.Request, most int) *Problem {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
 	if err != nil {
-		return bodyProblem(err, mostActionBytes)
+		return bodyProblem(err, most)
 	}
 	if b = bytes.TrimSpace(b); len(b) > 0 {
 		if p := encoded(r); p != nil {
@@ -229,7 +234,7 @@ func noRoute() *Problem {
 // noSuchRoute answers a request that matches no operation.
 func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := a.mux.Handler(other); pattern != "/" {

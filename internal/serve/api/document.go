@@ -56,7 +56,7 @@ func humaConfig() huma.Config {
 	config.Tags = []*huma.Tag{
 		{Name: tagEnqueue, Description: "Enqueue jobs."},
 		{Name: tagJobs, Description: "Read jobs and batches."},
-		{Name: tagActions, Description: "Cancel, pause, resume and retry jobs."},
+		{Name: tagActions, Description: "Cancel, pause, resume, retry and complete jobs."},
 		{Name: tagBreakers, Description: "The circuit breakers of destinations and keys."},
 		{Name: tagDestinations, Description: "Destinations, their workers and figures."},
 		{Name: tagEvents, Description: "Stream events as they happen."},
@@ -75,7 +75,7 @@ func init() { //nolint:gochecknoinits // the router has no other place for it
 func document(h huma.API) []byte {
 	doc := h.OpenAPI()
 	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
 			if op != nil {
 				explainAnswers(op)
 				for _, p := range op.Parameters {
@@ -103,7 +103,7 @@ func document(h huma.API) []byte {
 
 // strict are the schemas without additional properties: of bodies, and of responses that would
 // otherwise match another schema.
-var strict = []string{"KnownJob", "Reason", "Selection", "Trip"}
+var strict = []string{"Completion", "KnownJob", "Reason", "Selection", "Trip"}
 
 // errorTexts describe the error responses.
 var errorTexts = map[int]string{
@@ -111,6 +111,7 @@ var errorTexts = map[int]string{
 	http.StatusUnauthorized:          "The token is missing, unknown or has expired.",
 	http.StatusForbidden:             "The token lacks the scope, or is bound to destinations or keys and this is not of one.",
 	http.StatusNotFound:              "There is no such thing, or not within what the token is bound to.",
+	http.StatusGone:                  "The token has been used, or its attempt has ended.",
 	http.StatusRequestTimeout:        "The body came too slowly.",
 	http.StatusConflict:              "The job's status does not allow it, its id is taken by another token's name, or the destination is in use.",
 	http.StatusRequestEntityTooLarge: "The body is too large, or the array too long.",

@@ -261,7 +261,10 @@ func TestLookRefuses(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"} {
-		for path, allowed := range map[string]string{"/v1/jobs": "GET, POST", "/v1/jobs/a": "GET", "/v1/jobs/cancel": "GET, POST", "/v1/events": "GET"} {
+		for path, allowed := range map[string]string{"/v1/jobs": "GET, POST", "/v1/jobs/a": "GET, PATCH", "/v1/jobs/cancel": "GET, POST, PATCH", "/v1/events": "GET"} {
+			if strings.Contains(allowed, method) {
+				continue
+			}
 			answer := b.call(t, method, path, "")
 			if answer.problem(t, http.StatusMethodNotAllowed); answer.header.Get("Allow") != allowed {
 				t.Errorf("%s %s: Allow %q, want %q", method, path, answer.header.Get("Allow"), allowed)
@@ -279,6 +282,9 @@ func TestScopes(t *testing.T) {
 	for path, methods := range readDocument(t).Paths {
 		for method, op := range methods {
 			seen++
+			if path == CompletionsPath+"{token}" {
+				continue // its token stands in the path
+			}
 			need := op.Security[0][securityName][0]
 			target := strings.NewReplacer("{id}", "a", "{name}", "shop", "{batch}", "x", "{destination}", "shop").Replace(path)
 			var without string
@@ -305,8 +311,8 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 40 {
-		t.Errorf("%d operations, want 40", seen)
+	if seen != 42 {
+		t.Errorf("%d operations, want 42", seen)
 	}
 	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
 		t.Errorf("job %+v, %v: something was done to it", job, err)

@@ -23,11 +23,12 @@ type operation struct {
 	tag          string
 	summary      string
 	description  string
-	scope        access.Scope
+	scope        access.Scope  // "": everyone
 	timeout      time.Duration // of the whole operation; 0: lookTimeout
 	where        at            // location of the input in errors; "": the body
 	conflict     bool          // 409 is possible
 	missing      bool          // 404 is possible
+	gone         bool          // 410 is possible
 	confined     bool          // serves confined tokens, and confines them; others refuse them
 
 	holds func(r *http.Request) int64 // memory of lists until the response; nil for none
@@ -41,7 +42,10 @@ func register[D, I any](a *api, o operation, do func(ctx context.Context, in *I)
 	op := a.describe(o)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
-		p := a.may(ctx.Context(), o.scope)
+		var p *Problem
+		if o.scope != "" {
+			p = a.may(ctx.Context(), o.scope)
+		}
 		if id, _ := access.From(ctx.Context()); p == nil && !o.confined {
 			if err := access.CheckConfined(id); err != nil {
 				p = newProblem(err.Status, "%s", err.Message)
@@ -90,6 +94,13 @@ func (a *api) describe(o operation) huma.Operation {
 		RejectUnknownQueryParameters: true,
 		BodyReadTimeout:              -1, // it has been read
 		Errors:                       []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable},
+	}
+	if o.scope == "" {
+		op.Description, op.Security = o.description, []map[string][]string{}
+		op.Errors = []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}
+	}
+	if o.gone {
+		op.Errors = append(op.Errors, http.StatusGone)
 	}
 	if o.missing {
 		op.Errors = append(op.Errors, http.StatusNotFound)

@@ -72,6 +72,7 @@ type Job struct {
 	EndedAt         *time.Time              `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
 	Response        orNull[Answer]          `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
 	Output          anyJSON                 `json:"output" required:"false" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, and where redacted; left out of lists."`
+	Progress        anyJSON                 `json:"progress" required:"false" doc:"How far the API has come with a job that it has accepted: any JSON up to 4 KiB. Left out without a report, where redacted, and of lists."`
 	LastError       string                  `json:"last_error" doc:"What went wrong last." example:""`
 	Reason          string                  `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
 	Worker          string                  `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"net/http"
 	"os/exec"
 	"testing"
 	"time"
@@ -13,7 +14,16 @@ import (
 // The clients of sdk/ against two workers and an API in processes of their own; the limit is met in the middle.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, redistest.Start(t), fakeapi.Options{Limiter: fakeapi.FixedWindow{Quota: 1000, Window: time.Second}})
+	f := newFleet(t, redistest.Start(t), fakeapi.Options{
+		Limiter: fakeapi.FixedWindow{Quota: 1000, Window: time.Second},
+		Script: func(_ int, r *http.Request) *fakeapi.Answer {
+			if r.URL.Path != "/accept" {
+				return nil
+			}
+			return &fakeapi.Answer{Status: http.StatusAccepted, Header: http.Header{"Tidegate-Outcome": {"accepted; within=1h"}}}
+		},
+	})
+	f.env["DESTINATION_0_TRUST_OUTCOME"] = "true"
 	f.dest = "shop"
 	f.env["DESTINATION_0_NAME"], f.env["DESTINATION_0_CONCURRENCY"] = f.dest, "20"
 	f.env["DESTINATION_1_NAME"], f.env["DESTINATION_1_URL"] = "uploads", f.url // only permits call it

@@ -55,6 +55,8 @@ const (
 	Parents = "parents"
 	// Order: it waits behind another job of its key, which are called one at a time.
 	Order = "order"
+	// Accepted: its API has accepted it and reports the result.
+	Accepted = "accepted"
 	// WorkerLost: it runs at a worker that has sent no heartbeat for a while, and waits to be recovered.
 	WorkerLost = "worker_lost"
 )
@@ -62,7 +64,7 @@ const (
 // Waiting is why a job does not run now, or, by its status, only seems to.
 type Waiting struct {
 	// Reason is one of the constants of this package.
-	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,turn,rate,concurrency,paused,queue_paused,parents,order,worker_lost" doc:"Why, for programs." example:"breaker_open"`
+	Reason string `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,refused_alone,no_worker,queued,turn,rate,concurrency,paused,queue_paused,parents,order,accepted,worker_lost" doc:"Why, for programs." example:"breaker_open"`
 	// Text contains text of operators and APIs: the caller removes control characters before printing it.
 	Text string `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	// Until is on Redis's clock.
@@ -109,13 +111,16 @@ func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
 	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, named: map[string][]breaker.NamedUse{}, paused: map[string]string{}, orders: map[string]*jobs.Job{}, lost: map[string]time.Time{}}
 }
 
-// Waiting returns why the job waits; nil if it has ended, or runs at a live worker. Errors are Redis's.
+// Waiting returns why the job waits, an accepted one for its result; nil if it has ended, or runs at a live worker. Errors are Redis's.
 func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error) {
-	if job.Status.Final() || job.Status == jobs.Running && job.Worker == "" {
+	if job.Status.Final() || job.Status == jobs.Running && job.Worker == "" && job.ReasonCode == "" {
 		return nil, nil
 	}
 	if err := e.readFleet(ctx); err != nil {
 		return nil, err
+	}
+	if store.Reason(job.ReasonCode).Code() == store.ReasonAccepted {
+		return (&Waiting{Reason: Accepted, Text: job.Reason + "; without a result it fails"}).ends(job.AvailableAt, e.now), nil
 	}
 	if job.Status == jobs.Running {
 		return e.running(ctx, job)

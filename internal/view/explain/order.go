@@ -82,7 +82,7 @@ func (e *Explainer) firstInOrder(ctx context.Context, queue, key string) (*jobs.
 // does words what the first job of a key does, and why it waits: for a page that shows no times, and as a whole.
 func does(first *jobs.Job, why *Waiting, now time.Time) (brief, text string) {
 	switch {
-	case first.Status == jobs.Running && why == nil:
+	case first.Status == jobs.Running && (why == nil || why.Reason == Accepted):
 		brief = "which is running"
 	case why == nil:
 		brief = "which has just ended"

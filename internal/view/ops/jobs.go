@@ -16,7 +16,7 @@ import (
 type Job struct {
 	*jobs.Job
 
-	// Waiting is nil if the job runs or has ended.
+	// Waiting is nil if the job runs or has ended; of an accepted one it says until when its API reports the result.
 	Waiting *explain.Waiting `json:"waiting"`
 	// ETA is when it starts; nil if it runs or has ended, and beyond the first 100 of a list.
 	ETA *jobs.ETA `json:"eta"`
@@ -24,10 +24,10 @@ type Job struct {
 	Redacted bool `json:"redacted,omitempty"`
 }
 
-// Redact returns the job without its payload, response, output, query and headers, which may hold secrets.
+// Redact returns the job without its payload, response, output, progress, query and headers, which may hold secrets.
 func (j Job) Redact() Job {
 	hidden := *j.Job
-	hidden.Payload, hidden.Response, hidden.Output, hidden.Request = nil, nil, nil, jobs.Request{
+	hidden.Payload, hidden.Response, hidden.Output, hidden.Progress, hidden.Request = nil, nil, nil, nil, jobs.Request{
 		Method: j.Request.Method, Path: j.Request.Path, Encoding: j.Request.Encoding, TimeoutSecs: j.Request.TimeoutSecs,
 	}
 	hidden.OnSuccess, hidden.OnFailure = "", ""

@@ -18,7 +18,7 @@ type Words struct{ Class, Text, Hint string }
 var statuses = map[jobs.Status]Words{
 	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed, or an earlier job of its key has not ended."},
 	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, deferred, or held by the breaker of its key."},
-	jobs.Running:      {"run", "Running", "A worker is calling the API."},
+	jobs.Running:      {"run", "Running", "A worker is calling the API, or the API has accepted the job and reports its result."},
 	jobs.RetryPending: {"retry", "Retry pending", "Its last call failed; the next one is scheduled."},
 	jobs.Paused:       {"paused", "Paused", "It waits until it is resumed."},
 	jobs.Completed:    {"done", "Completed", "The API has accepted it."},

@@ -52,6 +52,20 @@ class Jobs(unittest.TestCase):
         self.assertTrue(self.client.cancel("py-later", "wrong")["done"])
         self.assertEqual(self.client.wait("py-later", timeout=5)["status"], "cancelled")
 
+    def test_results_from_outside(self):
+        retry = {"max_retries": 1, "initial_delay_secs": 3600}
+        for name in ("py-good", "py-bad"):
+            self.client.enqueue("shop", 1, id=name, request={"path": "/accept"}, retry=retry)
+            while (self.client.get(name)["waiting"] or {}).get("reason") != "accepted":
+                time.sleep(0.02)
+        self.client.progress("py-good", {"percent": 40}, extend=3600)
+        self.assertEqual(self.client.get("py-good")["progress"], {"percent": 40})
+        self.client.complete("py-good", {"n": 7})
+        self.assertEqual(self.client.wait("py-good", timeout=60)["output"], {"n": 7})
+        self.client.fail("py-bad", "damaged")
+        failed = self.client.get("py-bad")
+        self.assertEqual((failed["status"], failed["attempt"], failed["last_error"]), ("retry_pending", 1, "damaged"))
+
 
 class Permits(unittest.TestCase):
     def setUp(self):

@@ -123,6 +123,23 @@ class Tidegate:
     def cancel(self, id: str, reason: str = "") -> Json:
         return self._json("POST", f"/v1/jobs/{_part(id)}/cancel", {"reason": reason} if reason else None)
 
+    # Results of jobs that their API has accepted
+
+    def complete(self, id: str, output: Any = None) -> Json:
+        """Completes a job that its API has accepted; its children start with the output."""
+        return self._report(id, {"status": "completed", "output": output})
+
+    def fail(self, id: str, error: str = "") -> Json:
+        """Fails a job that its API has accepted. Its policy decides whether it runs again."""
+        return self._report(id, {"status": "failed", "error": error or None})
+
+    def progress(self, id: str, progress: Any = None, extend: Optional[float] = None) -> Json:
+        """Says how far a job is that its API has accepted, and moves the deadline of its result by extend (seconds)."""
+        return self._report(id, {"progress": progress, "extend": None if extend is None else f"{extend:g}s"})
+
+    def _report(self, id: str, result: Json) -> Json:
+        return self._json("PATCH", "/v1/jobs/" + _part(id), {k: v for k, v in result.items() if v is not None})
+
     # Batches
 
     def batch(self, name: str) -> Json:

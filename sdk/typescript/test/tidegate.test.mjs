@@ -51,6 +51,21 @@ test('cancel', async () => {
   assert.equal((await client.wait('ts-later', { timeout: 5 })).status, 'cancelled')
 })
 
+test('results from outside', async () => {
+  const retry = { max_retries: 1, initial_delay_secs: 3600 }
+  for (const id of ['ts-good', 'ts-bad']) {
+    await client.enqueue('shop', 1, { id, request: { path: '/accept' }, retry })
+    while ((await client.get(id)).waiting?.reason !== 'accepted') await new Promise((again) => setTimeout(again, 20))
+  }
+  await client.progress('ts-good', { percent: 40 }, { extend: 3600 })
+  assert.deepEqual((await client.get('ts-good')).progress, { percent: 40 })
+  await client.complete('ts-good', { n: 7 })
+  assert.deepEqual((await client.wait('ts-good', { timeout: 60 })).output, { n: 7 })
+  await client.fail('ts-bad', 'damaged')
+  const failed = await client.get('ts-bad')
+  assert.deepEqual([failed.status, failed.attempt, failed.last_error], ['retry_pending', 1, 'damaged'])
+})
+
 test('permits: a limited response stops the next caller', async () => {
   await (await client.permit('uploads', { key: 'ts' })).response(new Response(null, { status: 201 }))
   const permit = await client.permit('uploads', { key: 'ts' })

@@ -3,7 +3,8 @@
 --
 -- KEYS[1] task hash   KEYS[2] active   KEYS[3] lease
 -- ARGV[1] queue   ARGV[2] id
--- ARGV[3] kind: reschedule, retry, fail, cancel, requeue, defer, recover
+-- ARGV[3] kind: reschedule, retry, fail, cancel, requeue, defer, recover, accept (its API reports the result within
+--   ARGV[4]: the job leaves its worker, and is in no queue until then)
 -- ARGV[4] delay in ms, by Redis's clock from now
 -- ARGV[5] reason (a code, see store.Reason; '' = none)   ARGV[6] error ('' leaves last_error alone)
 -- ARGV[7] bound of the counter of this kind ('' = none)
@@ -13,18 +14,19 @@
 -- ARGV[12] field of a counter that ARGV[7] bounds in place of the kind's ('' = none)
 -- ARGV[13] what `refusals` is to say, before the time ('' leaves it, '-' deletes it)
 -- ARGV[14] ms that the call took ('' = no call)
+-- ARGV[15] what results from outside come to: see fail_outside ('' leaves it)
 -- returns {what happened, counter of the kind, available_at in ms, 1 if it has finished
 --   and has children, the problem it failed with}; what happened is the kind, "fail"
---   where the bound was reached, "cancel" or "pause" where that was requested meanwhile,
+--   where the bound was reached, "complete", "retry" or "fail" where a result came from outside before, "cancel" or "pause" where that was requested meanwhile,
 --   or "gone" where that run does not have the job: a repeated call, or the job was
 --   recovered and has been started again or finished since
 local key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3]
 local id, kind, delay, reason, problem, limit = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local response_status, response_body, extension, run, counted_by = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
-local refusals, took = ARGV[13], ARGV[14]
+local refusals, took, terms = ARGV[13], ARGV[14], ARGV[15]
 -- The counter of each kind.
 local counters = { reschedule = 'reschedules', retry = 'attempt', recover = 'crashes' }
-local others = { fail = true, cancel = true, requeue = true, defer = true }
+local others = { fail = true, cancel = true, requeue = true, defer = true, accept = true }
 local GONE = { 'gone', 0, 0, 0 }
 if not counters[kind] and not others[kind] then
   return redis.error_reply('ERR apply: unknown kind ' .. kind)
@@ -86,9 +88,21 @@ else
   outlived = false
 end
 redis.call('ZREM', lease_key, id)
-local f = redis.call('HMGET', key, 'msg', 'action', 'started_at', 'by', 'expires_at', 'run', 'unstarted', 'crashes')
+local f = redis.call('HMGET', key, 'msg', 'action', 'started_at', 'by', 'expires_at', 'run', 'unstarted', 'crashes', 'early', 'terms')
 if not f[1] then
   return GONE
+end
+-- A result that has come from outside while the call was made. A completion counts whatever the call came to, a failure
+-- in place of the result that was to come.
+local early, given = string.match(f[9] or '', '^(%a+) ?(.*)$')
+if terms ~= '' then
+  redis.call('HSET', key, 'terms', terms)
+end
+if early then
+  redis.call('HDEL', key, 'early')
+  if early == 'completed' or kind == 'accept' or kind == 'recover' and f[10] then
+    kind = early
+  end
 end
 local action, started_at, by, expires_at, latest_run = f[2], f[3], f[4] or '', tonumber(f[5] or ''), f[6] or ''
 
@@ -164,7 +178,33 @@ local function has_children()
   return redis.call('HEXISTS', key, 'children')
 end
 
--- 5. Its next state: it finishes,
+-- 5. Its next state: the one of its result from outside,
+local function waits_no_more()
+  redis.call('SREM', ours .. 'actions', id)
+  redis.call('ZREM', ours .. 'first_due', id)
+end
+if kind == 'completed' then
+  waits_no_more()
+  rare().complete_outside(id, key, given, entries, 'callback')
+  return { 'complete', 0, 0, has_children() }
+elseif kind == 'failed' then
+  waits_no_more()
+  local state = rare().fail_outside(id, key, 'explicit', given, entries, 'callback')
+  local due = state == 'retry' and redis.call('HGET', key, 'available_at') or 0
+  return { ({ failed = 'fail', paused = 'pause', cancelled = 'cancel' })[state] or state, 0, due, has_children(), given }
+elseif kind == 'accept' and action ~= 'cancel' then -- a pause applies if it fails
+  waits_no_more()
+  local run_of, more = string.match(redis.call('HGET', key, 'extend') or '', '^(%S+) (%d+)$')
+  if run_of == latest_run then
+    delay = delay + tonumber(more)
+  end
+  record_event({ status = 'running', event = 'accepted', delay = delay })
+  redis.call('HSET', key, 'state', 'accepted', 'reason', reason)
+  set_deadline(id, key, now + delay)
+  return { kind, 0, int(now + delay), 0 }
+end
+
+-- or it finishes,
 if kind == 'fail' or kind == 'cancel' then
   local state = kind == 'fail' and 'failed' or 'cancelled'
   redis.call('SREM', ours .. 'actions', id)

@@ -1,4 +1,4 @@
--- Moves due jobs to the back of the queue, up to 100, and reports what other maintenance
+-- Moves due jobs to the back of the queue, up to 100, fails accepted jobs whose deadline has passed, and reports what other maintenance
 -- the queue needs. Replaces asynq's forwardCmd, which knows whole seconds only and goes by
 -- the worker's clock.
 --
@@ -16,6 +16,8 @@ local move, look_for_parents, look_for_actions, lease_ms = ARGV[2], ARGV[3], ARG
 local ids = {}
 if move == '1' then
   ids = redis.call('ZRANGEBYSCORE', due_key, '-inf', now_ms, 'LIMIT', 0, 100)
+else
+  ids = redis.call('ZRANGEBYSCORE', ours .. 'accepted', '-inf', now_ms, 'LIMIT', 0, 100)
 end
 if #ids > 0 then
   -- First, because a Redis that is full refuses a script's first write unless
@@ -28,7 +30,11 @@ for _, id in ipairs(ids) do
   if state == 'scheduled' or state == 'retry' then
     rare().take_out(id, key, state)
     rare().to_pending(id, key)
+  elseif state == 'accepted' then
+    rare().take_out(id, key, state)
+    rare().fail_outside(id, key, 'timeout', 'its API accepted it and did not report the result in time', {})
   elseif not state then
+    redis.call('ZREM', ours .. 'accepted', id)
     redis.call('ZREM', asynq .. 'scheduled', id)
     redis.call('ZREM', asynq .. 'retry', id)
   end

@@ -285,6 +285,10 @@ local function take_out(id, key, state)
     end
   elseif state == 'completed' then
     redis.call('ZREM', asynq .. state, id)
+  elseif state == 'accepted' then
+    redis.call('ZREM', ours .. state, id)
+    redis.call('ZREM', ours .. 'due', id)
+    redis.call('HDEL', key, 'available_at', 'wait') -- the deadline
   elseif state == 'held' then
     local f = redis.call('HMGET', key, 'key', 'job_key')
     local name = f[1] or ''
@@ -395,9 +399,19 @@ local function wait_end(at, wait, key)
   return now + wait
 end
 
+-- Sets until when the API of an accepted job may report its result, in unix ms. The set `accepted` is by that time, too:
+-- deadlines pass while the breaker is open, and `due` is not read then.
+local function set_deadline(id, key, at)
+  redis.call('ZADD', ours .. 'accepted', int(at), id)
+  wait_until('due', id, at)
+  redis.call('HSET', key, 'available_at', int(at), 'wait', int(math.max(0, at - now)))
+end
+
 -- Begins a wait anew that ends later than its length from now.
 local function shorten_wait(id, key, state, at, wait)
-  if (state == 'scheduled' or state == 'retry') and wait_end(at, wait) < at then
+  if state == 'accepted' and wait_end(at, wait) < at then
+    set_deadline(id, key, wait_end(at, wait))
+  elseif (state == 'scheduled' or state == 'retry') and wait_end(at, wait) < at then
     to_timed(id, key, state, wait_end(at, wait, key))
   end
 end
@@ -588,6 +602,61 @@ local function apply_action(id, key, action, target)
     append_history(key, { { status = 'paused', event = 'paused', detail = why[2] or '', by = why[1] or nil } })
     return 'paused'
   end
+end
+
+-- Completes a job by a result from outside: see outside.lua. Without an output it passes on its latest progress. It must have been taken out of its place before. entries of
+-- its history come before the completion.
+local function complete_outside(id, key, output, entries, by)
+  local f = redis.call('HMGET', key, 'terms', 'line', 'children')
+  local retention = tonumber(string.match(f[1] or '', '^%d+') or '') or 86400
+  redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms)
+  redis.call('HDEL', key, 'action', 'action_by', 'action_reason', 'resume', 'reason', 'last_error', 'early')
+  output = output ~= '' and output or redis.call('HGET', key, 'progress')
+  if output then
+    redis.call('HSET', key, 'output', output)
+  end
+  redis.call('SREM', ours .. 'actions', id)
+  redis.call('ZREM', ours .. 'expiry', id)
+  redis.call('ZREM', ours .. 'first_due', id)
+  redis.call('ZADD', asynq .. 'completed', int(clock[1] + retention), id)
+  entries[#entries + 1] = { status = 'completed', event = 'completed', by = by }
+  append_history(key, entries)
+  if f[2] then
+    leave_line(id, key, f[2])
+  end
+  if f[3] then
+    release_children_of(id)
+  end
+  publish_event(id, key, 'completed')
+end
+
+-- Ends an attempt that failed after its API had accepted it, by `terms` of its record: '<retention in seconds>
+-- <ms until the retry after a timeout, - for none> <the same for explicit> <most retries>'. Otherwise as complete_outside.
+-- Returns the state.
+local function fail_outside(id, key, trigger, problem, entries, by)
+  local f = redis.call('HMGET', key, 'terms', 'expires_at', 'action')
+  local timeout, explicit, most = string.match(f[1] or '', '^%d+ (%S+) (%S+) (%d+)$')
+  local delay = tonumber(trigger == 'timeout' and timeout or explicit)
+  redis.call('HDEL', key, 'early', 'progress')
+  redis.call('HSET', key, 'last_error', problem)
+  if not delay then
+    finish(id, key, 'failed', problem)
+    entries[#entries + 1] = { status = 'failed', event = 'failed', detail = problem, by = by }
+    append_history(key, entries)
+    return 'failed'
+  end
+  local reason = 'retry ' .. redis.call('HINCRBY', key, 'attempt', 1) .. ' ' .. most .. ' ' .. trigger
+  entries[#entries + 1] = { status = 'retry_pending', event = 'retry_scheduled', delay = delay, reason = reason, by = by }
+  append_history(key, entries)
+  redis.call('HSET', key, 'available_at', int(now + delay), 'reason', reason, 'wait', int(delay))
+  if f[2] then
+    wait_until('expiry', id, tonumber(f[2]))
+  end
+  local state = apply_action(id, key, f[3], 'retry')
+  if not state then
+    to_timed(id, key, 'retry', now + delay, reason)
+  end
+  return state or 'retry'
 end
 
 -- Subtracts a crash: the worker of the job was taken for dead, but is alive.

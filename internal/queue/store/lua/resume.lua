@@ -22,11 +22,11 @@ return act_on_each({ 'expires_at', 'resume', 'action', 'waits', 'available_at', 
     redis.call('HDEL', key, 'resume', 'action_by', 'action_reason')
     append_history(key, { { status = status_of(back), event = 'resumed', detail = why, by = by } })
     return DONE
-  elseif state == 'active' and action == 'pause' then
+  elseif (state == 'active' or state == 'accepted') and action == 'pause' then
     redis.call('HDEL', key, 'action', 'action_by', 'action_reason')
     redis.call('SREM', ours .. 'actions', id)
     return DONE
-  elseif state == 'active' and states ~= '' then
+  elseif (state == 'active' or state == 'accepted') and states ~= '' then
     return SKIPPED -- an action on many jobs applies to paused ones and requested pauses only
   end
   return REFUSED

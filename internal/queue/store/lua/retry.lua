@@ -16,7 +16,7 @@ return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function
   end
   redis.call('HDEL', key, 'first_due', 'pending_since') -- its age begins anew
   redis.call('HDEL', key, 'attempt', 'reschedules', 'unreachable', 'outage', 'refusals', 'crashes', 'crash_run', 'reason',
-    'last_error', 'ended_at', 'action', 'action_by', 'action_reason')
+    'early', 'extend', 'callback', 'progress', 'last_error', 'ended_at', 'action', 'action_by', 'action_reason')
   local orphan = (tonumber(parents) or 0) > 0
   if orphan then
     park(id, key, 'waiting')

@@ -6,7 +6,7 @@
 -- ARGV[3] ms within which a job has failed recently
 -- ARGV[4] until when jobs that expire are counted, unix ms
 -- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
---   paused, waiting, held, when the oldest was first due in unix ms ('' = none, or the head of
+--   paused, waiting, held, accepted, when the oldest was first due in unix ms ('' = none, or the head of
 --   the list was not found), the operator's pause of the queue ('' = none), jobs that failed
 --   recently, waiting jobs that are overdue, waiting jobs that expire until ARGV[4], id of the
 --   oldest ('' = unknown)}
@@ -19,7 +19,7 @@ out[2] = redis.call('ZCARD', asynq .. 'scheduled')
 out[3] = redis.call('LLEN', asynq .. 'active')
 out[4] = redis.call('ZCARD', asynq .. 'retry')
 out[5] = redis.call('ZCARD', asynq .. 'completed')
-for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting', 'held' }) do
+for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting', 'held', 'accepted' }) do
   out[5 + i] = redis.call('ZCARD', ours .. name)
 end
 -- The oldest job: the first of each order in which jobs wait, by when it was first due.
@@ -78,7 +78,7 @@ until found or #ids < 100
 -- Due for the first time, and not in the queue yet: no worker forwards them.
 local due = redis.call('ZRANGEBYSCORE', ours .. 'due', '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 1)
 older(tonumber(due[2] or ''), due[1])
-out[12] = oldest and (head or out[1] == 0) and int(oldest) or ''
+out[13] = oldest and (head or out[1] == 0) and int(oldest) or ''
 -- Of the held jobs those are ready whose keys take turns. Beyond a thousand keys of either kind they are
 -- taken to hold as many jobs as the others.
 if out[11] > 0 and redis.call('EXISTS', ours .. 'turns') == 1 then
@@ -93,9 +93,9 @@ if out[11] > 0 and redis.call('EXISTS', ours .. 'turns') == 1 then
   n = math.min(out[11], of_turns <= others and n or out[11] - n)
   out[1], out[11] = out[1] + n, out[11] - n
 end
-out[13] = redis.call('GET', asynq .. 'paused') or ''
-out[14] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(recent_ms)), '+inf')
-out[15] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', now_ms)
-out[16] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', expiring_until)
-out[17] = out[12] ~= '' and oldest_id or ''
+out[14] = redis.call('GET', asynq .. 'paused') or ''
+out[15] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(recent_ms)), '+inf')
+out[16] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', now_ms)
+out[17] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', expiring_until)
+out[18] = out[13] ~= '' and oldest_id or ''
 return out

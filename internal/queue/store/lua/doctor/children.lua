@@ -9,7 +9,7 @@ for i = 4, #ARGV do
   if redis.call('EXISTS', ours .. 'children:' .. id) == 1 then
     local key = task(id)
     local f = redis.call('HMGET', key, 'state', 'children')
-    local runs = f[1] == 'active' or waits[f[1] or '']
+    local runs = f[1] == 'active' or f[1] == 'accepted' or waits[f[1] or '']
     if not runs and not redis.call('ZSCORE', ours .. 'outbox', id) then
       report(f[1] and 'children_waiting' or 'children_orphaned', id)
       if not dry then

@@ -80,7 +80,7 @@ end
 -- as it has children.
 function checks.outbox(id)
   local state = redis.call('HGET', task(id), 'state')
-  if not state and redis.call('EXISTS', ours .. 'children:' .. id) == 0 or state == 'active' or waits[state or ''] then
+  if not state and redis.call('EXISTS', ours .. 'children:' .. id) == 0 or state == 'active' or state == 'accepted' or waits[state or ''] then
     return stale(state)
   end
 end

@@ -8,7 +8,7 @@
 local known_since, retention_ms = ARGV[4], ARGV[5]
 local known = tonumber(known_since)
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
-  expired = ours, paused = ours, waiting = ours }
+  expired = ours, paused = ours, waiting = ours, accepted = ours }
 
 -- A held job is in two sets: the held jobs of the queue and the held jobs of its key, '' without a key.
 local function held_well(id, name)
@@ -31,17 +31,19 @@ local function hold_again(id, key, name, since)
 end
 
 -- A job that waits for an instant is in asynq's set, in the set of exact instants, and in
--- the set of the breaker that deferred it.
+-- the set of the breaker that deferred it. An accepted one is in ours in place of asynq's.
 local function indexed(id, state, reason)
   local deferred = state == 'scheduled' and deferred_of(reason)
   return redis.call('ZSCORE', sets[state] .. state, id)
-    and (state ~= 'scheduled' and state ~= 'retry' or redis.call('ZSCORE', ours .. 'due', id))
+    and (state ~= 'scheduled' and state ~= 'retry' and state ~= 'accepted' or redis.call('ZSCORE', ours .. 'due', id))
     and (not deferred or redis.call('ZSCORE', deferred, id))
 end
 
 local function put_back(id, key, state, available, ended)
   if state == 'scheduled' or state == 'retry' then
     to_timed(id, key, state, tonumber(available or '') or now)
+  elseif state == 'accepted' then
+    set_deadline(id, key, tonumber(available or '') or now)
   elseif state == 'completed' then
     local until_ms = (tonumber(ended or '') or now) + tonumber(retention_ms)
     redis.call('ZADD', asynq .. 'completed', int(math.ceil(until_ms / 1000)), id)
