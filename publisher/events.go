@@ -225,7 +225,7 @@ func (d *journal) recovered(msg *store.Message, s store.Applied) {
 		job = stub(msg.Queue, msg.ID, msg.Headers[store.HeaderKey])
 	}
 	job.Status, job.Crashes, job.LastError = jobs.Failed, s.Count, s.Error
-	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error, Blocks: d.blocks(job)})
+	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: s.Count > 0, LastError: s.Error, Blocks: d.blocks(job)})
 }
 
 // unreadable reports a job that failed because its record cannot be read.

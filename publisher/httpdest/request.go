@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/internal/call/httpjob"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -111,6 +112,9 @@ func (h *Destination) resolved(ctx context.Context, job *jobs.Job, callback func
 	bounded, end := context.WithTimeout(ctx, maxEvaluation)
 	defer end()
 	out, err := httpjob.Resolve(bounded, job, h.o.MaxPayloadBytes, callback)
+	if errors.Is(err, breakerhttp.ErrNotSent) { // Redis did not keep the token in time
+		return nil, err
+	}
 	if errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		return nil, fmt.Errorf("the expressions in {{ }} were not evaluated within %s; no call was made: write fewer or simpler ones, or raise timeout_secs", time.Since(started).Round(time.Millisecond))
 	}

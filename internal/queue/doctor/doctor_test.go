@@ -73,12 +73,12 @@ func TestDamage(t *testing.T) {
 		"accepted without a deadline": {
 			damage: func(p *patient) {
 				p.in(store.StateAccepted, "a")
-				p.zrem(store.DueKey(p.queue), "a")
+				p.zrem(store.ParkedKey(p.queue, store.StateAccepted), "a")
 			},
 			want: []string{"lost a"},
 			after: func(p *patient) {
 				p.wantState("a", "accepted")
-				p.wantScore(store.DueKey(p.queue), "a", p.field("a", "available_at"))
+				p.wantScore(store.ParkedKey(p.queue, store.StateAccepted), "a", p.field("a", "available_at"))
 			},
 		},
 		"in the list of those in flight and not in flight": {

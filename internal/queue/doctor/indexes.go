@@ -40,7 +40,7 @@ func indexesOf(queue string) []index {
 	add("asynq:{"+queue+"}:archived", "archived", "archived")
 	jobs(store.ScheduledKey(queue), "scheduled", store.StateScheduled)
 	jobs(store.RetryKey(queue), "retry", store.StateRetry)
-	jobs(store.DueKey(queue), "due", store.StateScheduled, store.StateRetry, store.StateAccepted)
+	jobs(store.DueKey(queue), "due", store.StateScheduled, store.StateRetry)
 	jobs(store.FirstDueKey(queue), "first_due",
 		store.StatePending, store.StateScheduled, store.StateRetry, store.StateHeld, store.StateActive)
 	jobs(store.CompletedKey(queue), "completed", store.StateCompleted)

@@ -120,7 +120,9 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 		p.take(id)
 		p.lease(id, store.Lease)
 		return id
-	case store.StateScheduled, store.StateRetry, store.StateAccepted:
+	case store.StateAccepted:
+		p.set(id, "available_at", time.Now().Add(time.Hour).UnixMilli())
+	case store.StateScheduled, store.StateRetry:
 		at := time.Now().Add(time.Hour).UnixMilli()
 		p.set(id, "available_at", at)
 		p.zadd(store.DueKey(p.queue), float64(at), id)

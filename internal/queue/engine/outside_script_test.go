@@ -79,12 +79,12 @@ func TestAcceptedJobCompletes(t *testing.T) {
 		if s.rdb.LLen(ctx, store.ActiveKey(s.queue)).Val() != 0 || s.rdb.ZCard(ctx, store.LeaseKey(s.queue)).Val() != 0 {
 			t.Error("the job is still in flight")
 		}
-		if d := s.dueIn("a"); d < 59*time.Minute || d > time.Hour {
+		if d := s.deadlineIn("a"); d < 59*time.Minute || d > time.Hour {
 			t.Errorf("due in %s, want an hour", d)
 		}
 		s.report("a", token, "done", store.Outside{Progress: "40"})
 		s.report("a", token, "done", store.Outside{Extend: time.Hour})
-		if d := s.dueIn("a"); d < 119*time.Minute || d > 2*time.Hour {
+		if d := s.deadlineIn("a"); d < 119*time.Minute || d > 2*time.Hour {
 			t.Errorf("due in %s, want two hours", d)
 		}
 		other, _ := store.NewToken(s.queue, "a")
@@ -112,7 +112,7 @@ func TestAcceptedJobFails(t *testing.T) {
 		s.pending("a")
 		first := s.callWithToken("a", "r1", 0)
 		applyToJob(s, "a", accepted(time.Hour))
-		s.must(s.rdb.ZAddXX(ctx, store.DueKey(s.queue), zAt("a", 1)).Err())
+		s.must(s.rdb.ZAddXX(ctx, store.ParkedKey(s.queue, store.StateAccepted), zAt("a", 1)).Err())
 		forwardJobs(s, true)
 		s.wantFields("a", map[string]string{"state": "retry", "attempt": "1", "reason": "retry 1 1 timeout"})
 		s.must(s.rdb.ZAddXX(ctx, store.DueKey(s.queue), zAt("a", 1)).Err())
@@ -181,7 +181,7 @@ func TestResultBeforeTheResponse(t *testing.T) {
 		s.report("a", token, "done", store.Outside{Extend: time.Hour})
 		s.report("a", token, "done", store.Outside{Extend: time.Hour})
 		applyToJob(s, "a", accepted(time.Hour))
-		if d := s.dueIn("a"); d < 179*time.Minute || d > 3*time.Hour {
+		if d := s.deadlineIn("a"); d < 179*time.Minute || d > 3*time.Hour {
 			t.Errorf("due in %s, want three hours", d)
 		}
 	})
@@ -250,4 +250,114 @@ func TestDeadlineBehindAClosedGate(t *testing.T) {
 	_, err := store.Forward(context.Background(), s.rdb, store.ForwardArgs{Queue: s.queue})
 	s.must(err)
 	s.wantFields("a", map[string]string{"state": "retry", "reason": "retry 1 1 timeout"})
+}
+
+// deadlineIn is in how long the result of an accepted job is due.
+func (s *testQueue) deadlineIn(id string) time.Duration {
+	at, err := s.rdb.ZScore(context.Background(), store.ParkedKey(s.queue, store.StateAccepted), id).Result()
+	s.must(err)
+	return time.Until(time.UnixMilli(int64(at)))
+}
+
+// A job whose cancel was requested during the call is cancelled when its API accepts it, and a retry does not wait for
+// the deadline.
+func TestCancelledWhileAccepted(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.pending("a")
+	s.callWithToken("a", "r1", 0)
+	s.act(store.Cancel, store.Asked, "a")
+	applyToJob(s, "a", accepted(24*time.Hour))
+	s.wantStates("a cancelled")
+	s.act(store.Retry, store.Done, "a")
+	s.wantStates("a pending")
+}
+
+// A failure that the token of an attempt reports after the next attempt was fetched does not fail that one.
+func TestFailureOfTheAttemptBefore(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	ctx := context.Background()
+	s.pending("a")
+	first := s.callWithToken("a", "r1", 0)
+	applyToJob(s, "a", accepted(time.Hour))
+	s.must(s.rdb.ZAddXX(ctx, store.ParkedKey(s.queue, store.StateAccepted), zAt("a", 1)).Err())
+	forwardJobs(s, true)
+	s.wantStates("a retry")
+	s.must(s.rdb.ZAddXX(ctx, store.DueKey(s.queue), zAt("a", 1)).Err())
+	forwardJobs(s, true)
+	s.fetch(store.FetchArgs{Queue: s.queue, Run: "r2", Worker: "host:1", Max: 1})
+	s.report("a", first, "used", failed)
+	s.report("a", first, "used", store.Outside{Extend: time.Hour})
+	_, hash := store.NewToken(s.queue, "a")
+	_, err := store.Expect(ctx, s.rdb, s.queue, "a", "r2", hash, 1, terms)
+	s.must(err)
+	applyToJob(s, "a", accepted(time.Hour))
+	s.wantFields("a", map[string]string{"state": "accepted", "attempt": "1"})
+}
+
+// A deadline is at most a year ahead, however often it is moved, before and after the API has accepted the job.
+func TestDeadlineIsBounded(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.pending("a")
+	token := s.callWithToken("a", "r1", 0)
+	for range 3 {
+		s.report("a", token, "done", store.Outside{Extend: store.Longest})
+	}
+	applyToJob(s, "a", accepted(time.Hour))
+	s.report("a", token, "done", store.Outside{Extend: store.Longest})
+	if d := s.deadlineIn("a"); d < 365*24*time.Hour || d > 366*24*time.Hour {
+		t.Errorf("the result is due in %s, want a year", d)
+	}
+}
+
+// A completion that came during a call is not lost where the call succeeds, and where the job is put back without a call:
+// nobody cancels or calls it again.
+func TestCompletionIsKept(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.pending("a")
+	s.report("a", s.callWithToken("a", "r1", 0), "kept", completed)
+	completeJobs(s, 100, "a")
+	s.wantFields("a", map[string]string{"state": "completed", "output": `{"n":7}`, "early": ""})
+
+	s.pending("b")
+	token := s.callWithToken("b", "r1", 0)
+	applyToJob(s, "b", store.Outcome{Kind: store.KindRequeue})
+	s.fetch(store.FetchArgs{Queue: s.queue, Run: "r2", Worker: "host:1", Max: 1})
+	s.report("b", token, "kept", completed)
+	s.report("b", "", "refused", failed)
+	s.must(store.Reclaim(context.Background(), s.rdb, s.queue, []string{"r2"}))
+	s.wantStates("b completed")
+	s.report("b", token, "again", completed)
+}
+
+// Two calls of an attempt report two results: the first one counts, and the other sender is told so.
+func TestResultsOfTwoCalls(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.pending("a")
+	one := s.callWithToken("a", "r1", 0)
+	applyToJob(s, "a", store.Outcome{Kind: store.KindRequeue})
+	two := s.callWithToken("a", "r2", 0)
+	s.report("a", one, "kept", completed)
+	s.report("a", two, "used", store.Outside{Status: store.StateCompleted, Output: `2`})
+	s.report("a", two, "again", completed)
+	applyToJob(s, "a", accepted(time.Hour))
+	s.wantFields("a", map[string]string{"state": "completed", "output": `{"n":7}`})
+}
+
+// Accepted jobs make no call when their deadline comes: no forecast counts them.
+func TestAcceptedJobsAreNotForecast(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	s.pending("a")
+	s.callWithToken("a", "r1", 0)
+	applyToJob(s, "a", accepted(time.Hour))
+	o, err := store.Outlooks(context.Background(), s.rdb, []string{s.queue}, nil)
+	s.must(err)
+	if len(o[0].Later) > 0 {
+		t.Errorf("jobs become ready: %+v", o[0].Later)
+	}
 }

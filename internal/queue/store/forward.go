@@ -65,7 +65,7 @@ func ForwardAll(ctx context.Context, rdb redis.UniversalClient, all []ForwardArg
 		queues[i] = a.Queue
 	}
 	exist, problems := existing(ctx, rdb, queues, func(q string) []string {
-		return []string{DueKey(q), ExpiryKey(q), HeldIndexKey(q), OutboxKey(q), ActionsKey(q)}
+		return []string{DueKey(q), ExpiryKey(q), HeldIndexKey(q), OutboxKey(q), ActionsKey(q), ParkedKey(q, StateAccepted)}
 	})
 	var some []int
 	for i := range all {

@@ -25,7 +25,7 @@ type Completion struct {
 	Status   string          `json:"status,omitempty" enum:"completed,failed" doc:"How the job ended; left out while it goes on." example:"completed"`
 	Output   json.RawMessage `json:"output,omitempty" doc:"Of a completed job: what it passes on to its children, any JSON up to 64 KiB; its latest progress unless given." example:"{\"itemid\":7}"`
 	Progress json.RawMessage `json:"progress,omitempty" doc:"How far it is: any JSON up to 4 KiB, shown with the job." example:"{\"percent\":40}"`
-	Error    string          `json:"error,omitempty" maxLength:"1024" doc:"Of a failed job: why." example:"the file is damaged"`
+	Error    string          `json:"error,omitempty" doc:"Of a failed job: why. More than 1,000 bytes are cut off." example:"the file is damaged"`
 	Extend   string          `json:"extend,omitempty" maxLength:"20" doc:"Moves the deadline of the result by so much; without a status." example:"30m"`
 }
 

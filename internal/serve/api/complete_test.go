@@ -100,3 +100,29 @@ func TestCompleteByToken(t *testing.T) {
 		t.Errorf("%+v, %v", job, err)
 	}
 }
+
+// A deadline that is moved again and again during the call leaves a job that can be read.
+func TestDeadlineThatIsMovedFar(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	queue := store.DefaultNamespace.Queue("shop", store.Default)
+	b.add(t, "shop", nil, "a")
+	if _, err := store.Fetch(t.Context(), b.rdb, store.FetchArgs{Queue: queue, Run: "r1", Worker: "host:1", Max: 1}); err != nil {
+		t.Fatal(err)
+	}
+	token, hash := store.NewToken(queue, "a")
+	if _, err := store.Expect(t.Context(), b.rdb, queue, "a", "r1", hash, 0, store.Terms{Timeout: -1, Explicit: -1}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		b.post(t, "/v1/completions/"+token, `{"extend":"876000h"}`, "As", "nobody").ok(t, http.StatusOK)
+	}
+	if _, err := store.Apply(t.Context(), b.rdb, queue, "a", "r1", store.Outcome{Kind: store.KindAccept, At: time.Now().Add(time.Hour), Reason: store.ReasonAccepted}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/v1/jobs/a", "/v1/jobs?status=running"} {
+		if p := b.get(t, path); p.status != http.StatusOK || len(p.body) == 0 {
+			t.Errorf("%s: %d %.200s", path, p.status, p.body)
+		}
+	}
+}

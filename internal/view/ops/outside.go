@@ -15,8 +15,11 @@ func (s *System) Complete(ctx context.Context, id string, result jobs.Completion
 
 // CompleteByToken is Complete with the token of a callback.
 func (s *System) CompleteByToken(ctx context.Context, token string, result jobs.Completion) (jobs.ActResult, error) {
-	defer s.forget()
-	return s.client.CompleteByToken(ctx, token, result)
+	r, err := s.client.CompleteByToken(ctx, token, result)
+	if r.Done { // strangers do not make pages read figures again
+		s.forget()
+	}
+	return r, err
 }
 
 // forget has the next look at figures read them again.

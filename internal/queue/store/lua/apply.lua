@@ -100,19 +100,23 @@ if terms ~= '' then
 end
 if early then
   redis.call('HDEL', key, 'early')
-  if early == 'completed' or kind == 'accept' or kind == 'recover' and f[10] then
+  local of_attempt = redis.call('HMGET', key, 'callback', 'attempt') -- terms of an attempt before say nothing of this one
+  if early == 'completed' or kind == 'accept' or kind == 'recover' and f[10] and string.match(of_attempt[1] or '', '^%d+') == (of_attempt[2] or '0') then
     kind = early
   end
+end
+if kind == 'accept' and f[2] == 'cancel' then
+  kind = 'cancel'
 end
 local action, started_at, by, expires_at, latest_run = f[2], f[3], f[4] or '', tonumber(f[5] or ''), f[6] or ''
 
 -- 2. Its counters, which may turn the outcome into a failure.
 local count = 0
-local counter, recovered = counters[kind], kind == 'recover'
+local counter, recovered = counters[kind], ARGV[3] == 'recover'
 -- A suspect whose handler had not started cannot have been the cause. The first crash counts for
 -- all jobs in flight: it makes the suspects.
 local crashes = tonumber(f[8] or '') or 0
-local blameless = recovered and crashes > 0 and f[7] == latest_run
+local blameless = kind == 'recover' and crashes > 0 and f[7] == latest_run
 local deaths = recovered and count_death(latest_run)
 if blameless then
   count = crashes
@@ -192,7 +196,7 @@ elseif kind == 'failed' then
   local state = rare().fail_outside(id, key, 'explicit', given, entries, 'callback')
   local due = state == 'retry' and redis.call('HGET', key, 'available_at') or 0
   return { ({ failed = 'fail', paused = 'pause', cancelled = 'cancel' })[state] or state, 0, due, has_children(), given }
-elseif kind == 'accept' and action ~= 'cancel' then -- a pause applies if it fails
+elseif kind == 'accept' then -- a pause applies if it fails
   waits_no_more()
   local run_of, more = string.match(redis.call('HGET', key, 'extend') or '', '^(%S+) (%d+)$')
   if run_of == latest_run then
@@ -200,8 +204,7 @@ elseif kind == 'accept' and action ~= 'cancel' then -- a pause applies if it fai
   end
   record_event({ status = 'running', event = 'accepted', delay = delay })
   redis.call('HSET', key, 'state', 'accepted', 'reason', reason)
-  set_deadline(id, key, now + delay)
-  return { kind, 0, int(now + delay), 0 }
+  return { kind, 0, int(set_deadline(id, key, now + delay)), 0 }
 end
 
 -- or it finishes,

@@ -25,7 +25,7 @@ for i = first, #ARGV, 4 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', active_key, -1, id) -- the oldest are at the end
-  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due', 'took', 'started_at', 'line')
+  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error', 'first_due', 'took', 'started_at', 'line', 'early')
   local state = f[1]
   if not state then
     redis.call('ZREM', lease_key, id)
@@ -51,6 +51,13 @@ for i = first, #ARGV, 4 do
     local took = tonumber(ARGV[i + 3])
     if took > 0 and (f[7] or math.abs(now - (tonumber(f[8] or '') or 0) - took) > 5 + took / 10) then
       redis.call('HSET', key, 'took', ARGV[i + 3])
+    end
+    if f[10] then -- a result from outside, which came while the call was made
+      redis.call('HDEL', key, 'early')
+      local output = string.match(f[10], '^completed (.+)$')
+      if output then
+        redis.call('HSET', key, 'output', output)
+      end
     end
     local extra = extras and extras[id]
     if extra and ARGV[extra + 1] ~= '' then

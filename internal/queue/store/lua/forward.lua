@@ -6,7 +6,7 @@
 -- ARGV[1] queue   ARGV[2] '1' to move, '0' to look only
 -- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for requested actions too
 -- ARGV[5] length of a lease in ms
--- returns {how many were taken out of due, 1 if a job's expiry has come,
+-- returns {how many were taken out of due or accepted, 1 if a job's expiry has come,
 --   1 if the outbox holds a parent, ms until the next job is due or expires ('' = none does),
 --   id and requested action of running jobs that have one, ...}: of up to 100, others with each call
 --
@@ -16,13 +16,26 @@ local move, look_for_parents, look_for_actions, lease_ms = ARGV[2], ARGV[3], ARG
 local ids = {}
 if move == '1' then
   ids = redis.call('ZRANGEBYSCORE', due_key, '-inf', now_ms, 'LIMIT', 0, 100)
-else
-  ids = redis.call('ZRANGEBYSCORE', ours .. 'accepted', '-inf', now_ms, 'LIMIT', 0, 100)
 end
 if #ids > 0 then
   -- First, because a Redis that is full refuses a script's first write unless
   -- it frees memory, and lets it finish otherwise.
   redis.call('ZREM', due_key, unpack(ids))
+end
+local ended = 0
+local deadline = redis.call('ZRANGE', ours .. 'accepted', 0, 0, 'WITHSCORES')[2]
+if deadline and tonumber(deadline) <= now then
+  local late = redis.call('ZRANGEBYSCORE', ours .. 'accepted', '-inf', now_ms, 'LIMIT', 0, 100)
+  redis.call('ZREM', ours .. 'accepted', unpack(late))
+  for _, id in ipairs(late) do
+    local key = task(id)
+    if redis.call('HGET', key, 'state') == 'accepted' then
+      rare().take_out(id, key, 'accepted')
+      rare().fail_outside(id, key, 'timeout', 'its API accepted it and did not report the result in time', {})
+    end
+  end
+  ended = #late
+  deadline = redis.call('ZRANGE', ours .. 'accepted', 0, 0, 'WITHSCORES')[2]
 end
 for _, id in ipairs(ids) do
   local key = task(id)
@@ -30,11 +43,7 @@ for _, id in ipairs(ids) do
   if state == 'scheduled' or state == 'retry' then
     rare().take_out(id, key, state)
     rare().to_pending(id, key)
-  elseif state == 'accepted' then
-    rare().take_out(id, key, state)
-    rare().fail_outside(id, key, 'timeout', 'its API accepted it and did not report the result in time', {})
   elseif not state then
-    redis.call('ZREM', ours .. 'accepted', id)
     redis.call('ZREM', asynq .. 'scheduled', id)
     redis.call('ZREM', asynq .. 'retry', id)
   end
@@ -43,8 +52,8 @@ end
 local unusual = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
 local next = unusual > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
 local due = redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')
-local soonest = math.min(tonumber(next[2] or '') or math.huge, tonumber(due[2] or '') or math.huge)
-local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest < math.huge and int(soonest - now) or '' }
+local soonest = math.min(tonumber(next[2] or '') or math.huge, tonumber(due[2] or '') or math.huge, tonumber(deadline or '') or math.huge)
+local out = { #ids + ended, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest < math.huge and int(soonest - now) or '' }
 if look_for_parents == '1' then
   out[3] = redis.call('EXISTS', ours .. 'outbox')
 end

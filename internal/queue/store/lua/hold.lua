@@ -40,7 +40,7 @@ for i = 3, #ARGV, 4 do
         redis.call('ZADD', ours .. 'held_keys', 'NX', now_ms, name)
       end
       n = n + 1
-    elseif other == 'cancelled' and f[5] then
+    elseif (other == 'cancelled' or other == 'completed') and f[5] then
       children = 1
     end
   end

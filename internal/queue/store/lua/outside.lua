@@ -14,17 +14,24 @@
 local id, hash, status, output, problem = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local progress, extend, digest, by = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local key = task(id)
-local f = redis.call('HMGET', key, 'state', 'callback', 'called_back', 'available_at', 'run', 'early', 'extend', 'msg')
+local f = redis.call('HMGET', key, 'state', 'callback', 'called_back', 'available_at', 'run', 'early', 'extend', 'attempt')
 local state = f[1]
 local running = state == 'active' or state == 'accepted'
 local token = hash ~= '' and hash or '-'
 local last, result = string.match(f[3] or '', '^(%S+) (%S+)$')
-if not f[8] then
+-- The next attempt has begun, and has made no call yet: of the one before only a completion counts.
+local over = hash ~= '' and state == 'active' and status ~= 'completed' and string.match(f[2] or '', '^%d+') ~= (f[8] or '0')
+local ended = state == 'active' and string.match(f[6] or '', '^%a+') == 'completed'
+if not state then
   return { 'none', '-' }
 elseif last == token and (hash ~= '' or status ~= '' and (final[state] or state == 'retry')) then
   return { result == digest and 'again' or hash ~= '' and 'used' or 'refused', state }
 elseif hash ~= '' and not string.find((f[2] or '') .. ' ', ' ' .. hash .. ' ', 1, true) then
   return { 'none', '-' }
+elseif over or ended and status ~= '' and result ~= digest then
+  return { hash ~= '' and 'used' or 'refused', state }
+elseif ended and status ~= '' then
+  return { 'again', state }
 elseif not running and not (hash ~= '' and status == 'completed' and waits[state]) then
   return { hash ~= '' and 'used' or 'refused', state }
 end
@@ -33,10 +40,10 @@ if progress ~= '' then
   redis.call('HSET', key, 'progress', progress)
 end
 if extend ~= '' and state == 'accepted' then
-  set_deadline(id, key, math.min(math.max(now, tonumber(f[4] or '') or now) + tonumber(extend), 253402300799999)) -- the year 9999
+  set_deadline(id, key, math.max(now, tonumber(f[4] or '') or now) + tonumber(extend))
 elseif extend ~= '' then
   local run, more = string.match(f[7] or '', '^(%S+) (%d+)$')
-  redis.call('HSET', key, 'extend', f[5] .. ' ' .. int((run == f[5] and tonumber(more) or 0) + tonumber(extend)))
+  redis.call('HSET', key, 'extend', f[5] .. ' ' .. int(math.min((run == f[5] and tonumber(more) or 0) + tonumber(extend), 31622400000)))
 end
 if status == '' then
   return { 'done', state }

@@ -15,7 +15,9 @@ return act_on_each({ 'expires_at', 'action' }, function(id, key, state, f)
   elseif action == 'cancel' then
     return REFUSED, 'cancelling'
   end
-  if action ~= 'pause' then
+  if action ~= 'pause' and state == 'accepted' then -- no worker has to know
+    redis.call('HSET', key, 'action', 'pause', 'action_by', by, 'action_reason', why)
+  elseif action ~= 'pause' then
     request(id, key, 'pause')
   end
   return REQUESTED

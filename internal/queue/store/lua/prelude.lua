@@ -287,7 +287,6 @@ local function take_out(id, key, state)
     redis.call('ZREM', asynq .. state, id)
   elseif state == 'accepted' then
     redis.call('ZREM', ours .. state, id)
-    redis.call('ZREM', ours .. 'due', id)
     redis.call('HDEL', key, 'available_at', 'wait') -- the deadline
   elseif state == 'held' then
     local f = redis.call('HMGET', key, 'key', 'job_key')
@@ -399,19 +398,19 @@ local function wait_end(at, wait, key)
   return now + wait
 end
 
--- Sets until when the API of an accepted job may report its result, in unix ms. The set `accepted` is by that time, too:
--- deadlines pass while the breaker is open, and `due` is not read then.
+-- Sets until when the API of an accepted job may report its result, in unix ms, at most a year from now, and returns
+-- that. The set `accepted` is by that time. It is apart from `due`: accepted jobs do not become ready, their deadlines
+-- pass also while the breaker is open, and workers of older versions drop entries of `due` that they do not know.
 local function set_deadline(id, key, at)
-  redis.call('ZADD', ours .. 'accepted', int(at), id)
-  wait_until('due', id, at)
+  at = math.min(at, now + 31622400000)
+  wait_until('accepted', id, at)
   redis.call('HSET', key, 'available_at', int(at), 'wait', int(math.max(0, at - now)))
+  return at
 end
 
 -- Begins a wait anew that ends later than its length from now.
 local function shorten_wait(id, key, state, at, wait)
-  if state == 'accepted' and wait_end(at, wait) < at then
-    set_deadline(id, key, wait_end(at, wait))
-  elseif (state == 'scheduled' or state == 'retry') and wait_end(at, wait) < at then
+  if (state == 'scheduled' or state == 'retry') and wait_end(at, wait) < at then
     to_timed(id, key, state, wait_end(at, wait, key))
   end
 end
@@ -669,6 +668,13 @@ end
 -- Prepares a job that was fetched and not started to wait again: it can expire, and an
 -- action that was requested meanwhile is applied. Returns the new state then.
 local function return_unstarted(id, key, expires_at, action)
+  local early, output = string.match(redis.call('HGET', key, 'early') or '', '^(%a+) ?(.*)$') -- of an earlier call
+  if early == 'completed' then
+    complete_outside(id, key, output, {}, 'callback')
+    return early
+  elseif early then
+    redis.call('HDEL', key, 'early')
+  end
   if expires_at then
     wait_until('expiry', id, tonumber(expires_at))
   end

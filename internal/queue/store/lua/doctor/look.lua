@@ -31,11 +31,11 @@ local function hold_again(id, key, name, since)
 end
 
 -- A job that waits for an instant is in asynq's set, in the set of exact instants, and in
--- the set of the breaker that deferred it. An accepted one is in ours in place of asynq's.
+-- the set of the breaker that deferred it.
 local function indexed(id, state, reason)
   local deferred = state == 'scheduled' and deferred_of(reason)
   return redis.call('ZSCORE', sets[state] .. state, id)
-    and (state ~= 'scheduled' and state ~= 'retry' and state ~= 'accepted' or redis.call('ZSCORE', ours .. 'due', id))
+    and (state ~= 'scheduled' and state ~= 'retry' or redis.call('ZSCORE', ours .. 'due', id))
     and (not deferred or redis.call('ZSCORE', deferred, id))
 end
 
