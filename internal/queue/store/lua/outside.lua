@@ -26,7 +26,7 @@ elseif last == token and (hash ~= '' or status ~= '' and (final[state] or state 
 elseif hash ~= '' and not string.find((f[2] or '') .. ' ', ' ' .. hash .. ' ', 1, true) then
   return { 'none', '-' }
 elseif not running and not (hash ~= '' and status == 'completed' and waits[state]) then
-  return { hash ~= '' and 'used' or 'refused', state }
+  return { hash == '' and 'refused' or result == digest and 'again' or 'used', state } -- of another call of the attempt, too
 end
 allow_when_full()
 if progress ~= '' then
