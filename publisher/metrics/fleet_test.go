@@ -78,7 +78,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	for _, status := range []string{"waiting", "pending", "running", "retry_pending", "paused", "completed", "failed", "cancelled", "expired"} {
 		want[`jobs{status="`+status+`"}`] = 0
 	}
-	for _, result := range []string{"success", "rate_limited", "unauthorized", "failure", "timeout", "permanent", "rescheduled", "unreachable", "interrupted", "cancelled"} {
+	for _, result := range []string{"success", "accepted", "rate_limited", "unauthorized", "failure", "timeout", "permanent", "rescheduled", "unreachable", "interrupted", "cancelled"} {
 		want[`publish_attempts_total{result="`+result+`"}`] = 0
 		want[`circuit_breaker_probes_total{result="`+result+`"}`] = 0
 	}

@@ -201,7 +201,7 @@ func TestAcceptedJobsEndOnce(t *testing.T) {
 		}
 	}
 
-	used, missed := api.urls[9], api.urls[silent]
+	used, missed := api.urls[9], api.urls[silent] // of the last call, and of the first
 	forged := used[0][:len(used[0])-2] + "AA"
 	for _, row := range []struct {
 		what, url, result string

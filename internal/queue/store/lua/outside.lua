@@ -33,7 +33,7 @@ elseif over or ended and status ~= '' and result ~= digest then
 elseif ended and status ~= '' then
   return { 'again', state }
 elseif not running and not (hash ~= '' and status == 'completed' and waits[state]) then
-  return { hash ~= '' and 'used' or 'refused', state }
+  return { hash == '' and 'refused' or result == digest and 'again' or 'used', state } -- of another call of the attempt, too
 end
 allow_when_full()
 if progress ~= '' then
