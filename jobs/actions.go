@@ -272,6 +272,8 @@ func (r *ActResult) take(a Action, v store.ActResult) {
 		detail = "because of a parent, which has not completed; retry that one first"
 	case store.TooLate:
 		detail = "and its expires_at has passed"
+	case store.Replaced:
+		detail = "and a newer job of its replace-key was enqueued; enqueue it again to run it"
 	case store.Refused, store.Skipped:
 	}
 	if r.Status == Expired && a == ActionRetry {

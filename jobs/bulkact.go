@@ -137,7 +137,7 @@ func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
 			b.changed++
 		case store.Asked, store.Stuck:
 			b.once(ids[i], &b.sum.Asked)
-		case store.Refused, store.TooLate:
+		case store.Refused, store.TooLate, store.Replaced:
 			b.once(ids[i], &b.sum.Refused)
 		case store.ParentDead:
 			b.orphans = append(b.orphans, store.Ref{Queue: queue, ID: ids[i]})

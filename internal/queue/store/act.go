@@ -39,6 +39,8 @@ const (
 	TooLate Effect = 5 // its expiry has passed
 	// ParentDead is not a script's result: a parent has cancelled an Orphan again.
 	ParentDead Effect = 6
+	// Replaced: a newer job of its replace-key was enqueued.
+	Replaced Effect = 8
 	// Stuck is Asked of a job whose handler has not returned long after its context ended.
 	Stuck    Effect = 7
 	NotFound Effect = -1

@@ -81,7 +81,7 @@ class Tidegate:
 
     def enqueue(self, destination: str, payload: Any, *, id: Optional[str] = None, **fields: Any) -> Json:
         """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, order, batch, retry,
-        cost, request, available_at, after, … With an id of your own the enqueue may be repeated."""
+        cost, request, available_at, delay, replace (the newest job of this key wins), replace_max, after, … With an id of your own the enqueue may be repeated."""
         job = {"id": id or str(uuid.uuid4()), "destination": destination, "payload": payload, **fields}
         return self._json("POST", "/v1/jobs", job)
 

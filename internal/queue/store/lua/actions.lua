@@ -7,7 +7,7 @@
 -- returns per job: the effect (store.Effect), its state before ('-' if it does not exist)
 local by, why, states = ARGV[2], ARGV[3], ARGV[4]
 local first_id = 5
-local REFUSED, DONE, REQUESTED, SKIPPED, ORPHAN, TOO_LATE, STUCK = 0, 1, 2, 3, 4, 5, 7
+local REFUSED, DONE, REQUESTED, SKIPPED, ORPHAN, TOO_LATE, STUCK, REPLACED = 0, 1, 2, 3, 4, 5, 7, 8
 
 -- Calls act(id, key, state, fields) for each job in one of the wanted states; fields are
 -- state and those in names. act returns the effect and, where it differs, the state to
