@@ -313,6 +313,9 @@ func headersOf(j *Job) (h map[string]string, err error) {
 	set(store.HeaderBatch, j.Batch)
 	set(store.HeaderOrder, string(j.Order))
 	set(store.HeaderReplace, j.Replace)
+	if j.Edits > 0 {
+		set(store.HeaderEdits, strconv.Itoa(j.Edits))
+	}
 	set(store.HeaderOwner, j.Owner)
 	set(store.HeaderOnSuccess, j.OnSuccess)
 	set(store.HeaderOnFailure, j.OnFailure)

@@ -75,6 +75,9 @@ type Job struct {
 	// Replace is its replace-key, and Replaced the id of the job that it replaced; see [Replace]. Replaced is "" in lists.
 	Replace  string `json:"replace,omitempty"`
 	Replaced string `json:"replaced,omitempty"`
+	// Edits counts how often a retry has changed the job; see [Set]. The Idempotency-Key of its calls ends in ":edit-" and this
+	// number then, because the API must not take the call for a repeated one.
+	Edits int `json:"edits,omitempty"`
 	// Payload is sent as it was given, byte for byte, but for the outputs of parents: see Resolved.
 	Payload json.RawMessage `json:"payload"`
 	Request Request         `json:"request"`

@@ -106,6 +106,8 @@ export class Tidegate {
   /** Waits until the job has ended; returns it as it is if the timeout is over before. */
   wait(id: string, options?: { timeout?: number }): Promise<Job>
   cancel(id: string, reason?: string): Promise<{ id: string; done: boolean; asked: boolean; status: Status }>
+  /** Runs a failed or cancelled job again. set changes it before: values by their paths, such as { 'payload.title': 'Sunset' }. */
+  retry(id: string, options?: { set?: Record<string, unknown>; reason?: string }): Promise<{ id: string; done: boolean; asked: boolean; status: Status }>
   batch(name: string): Promise<Batch>
   waitBatch(name: string, options?: { timeout?: number }): Promise<Batch>
   /**

@@ -87,6 +87,10 @@ export class Tidegate {
     return this.#json('POST', `/v1/jobs/${part(id)}/cancel`, reason ? { reason } : undefined)
   }
 
+  retry(id, { set, reason } = {}) {
+    return this.#json('POST', `/v1/jobs/${part(id)}/retry`, set || reason ? { set, reason } : undefined)
+  }
+
   batch(name) {
     return this.#json('GET', `/v1/batches/${part(name)}`)
   }

@@ -77,6 +77,7 @@ type Job struct {
 	LastError       string                  `json:"last_error" doc:"What went wrong last." example:""`
 	Reason          string                  `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
 	Worker          string                  `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
+	Edits           int                     `json:"edits,omitempty" doc:"How often a retry has changed it; absent: never." example:"1"`
 	Crashes         int                     `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool                    `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
 	Waiting         orNull[explain.Waiting] `json:"waiting" doc:"Why it does not run now, or that its worker is lost; null if it runs or has ended, and in answers to an enqueue."`

@@ -123,6 +123,12 @@ class Tidegate:
     def cancel(self, id: str, reason: str = "") -> Json:
         return self._json("POST", f"/v1/jobs/{_part(id)}/cancel", {"reason": reason} if reason else None)
 
+    def retry(self, id: str, set: Optional[Mapping[str, Any]] = None, reason: str = "") -> Json:
+        """Runs a failed or cancelled job again. set changes it before: values by their paths, such as
+        {"payload.title": "Sunset"}."""
+        body = {**({"set": dict(set)} if set else {}), **({"reason": reason} if reason else {})}
+        return self._json("POST", f"/v1/jobs/{_part(id)}/retry", body or None)
+
     # Batches
 
     def batch(self, name: str) -> Json:
