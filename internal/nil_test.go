@@ -251,7 +251,7 @@ func TestNilArguments(t *testing.T) {
 	}
 	for _, f := range []any{
 		jobs.NewClient, jobs.WithLogger, jobs.WithCheck, jobs.WithTrace, jobs.WithDestinations, jobs.New, jobs.After, jobs.Costs, jobs.Refused, jobs.Reschedule, jobs.RateLimited,
-		jobs.Unreachable, jobs.Unauthorized, jobs.Fail, jobs.Discard, jobs.Encode, jobs.IfLate, jobs.Prioritize, jobs.Order, jobs.Retry, jobs.WithLimits,
+		jobs.Unreachable, jobs.Unauthorized, jobs.Fail, jobs.Discard, jobs.Encode, jobs.IfLate, jobs.Set, jobs.Prioritize, jobs.Order, jobs.Retry, jobs.WithLimits,
 		breaker.New, breaker.Judge, breaker.NewVirtual,
 		hint.Join, hint.Parse, hint.LimitReached, hint.RetryLater,
 		breakerhttp.New, breakerhttp.Judge, breakerhttp.Key, breakerhttp.Cost, breakerhttp.Outcome, breakerhttp.RateLimitedIf, breakerhttp.RateLimitedStatus, breakerhttp.Hints, breakerhttp.Logger,

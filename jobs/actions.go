@@ -24,7 +24,7 @@ const (
 	// ActionResume returns a paused job to its previous state, with its available time.
 	ActionResume Action = "resume"
 	// ActionRetry runs a failed or cancelled job again, with its counters at 0. A job that
-	// was cancelled because of a parent waits for that parent again.
+	// was cancelled because of a parent waits for that parent again. [Set] changes it before.
 	ActionRetry Action = "retry"
 	// ActionExpire expires a waiting job before its time.
 	ActionExpire Action = "expire"
@@ -37,6 +37,7 @@ type ActOption func(*actor)
 type actor struct {
 	by, reason string
 	states     []string
+	edits      []edit
 }
 
 // Bounds of the actor and the reason, in bytes.
@@ -117,8 +118,8 @@ func (c *Client) Resume(ctx context.Context, id string, opts ...ActOption) error
 }
 
 // Retry runs a failed or cancelled job again, with its counters at 0; its children
-// that were cancelled stay so. An expired job cannot be retried. Errors as of
-// Cancel.
+// that were cancelled stay so. An expired job cannot be retried, and neither can one with a newer job of its [Replace] key.
+// With [Set] it is changed before; if that cannot be done, the error is a *ValidationError. Other errors as of Cancel.
 func (c *Client) Retry(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionRetry, id, opts)
 }
@@ -154,7 +155,7 @@ func (c *Client) actOne(ctx context.Context, a Action, id string, opts []ActOpti
 // Act applies an action to many jobs and returns a result for each of them, in their order.
 // The error concerns all of them: results then hold what was done before it.
 func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOption) ([]ActResult, error) {
-	order, err := orderOf(a, opts)
+	o, err := orderOf(a, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +184,7 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 		for k, i := range places {
 			some[k] = ids[i]
 		}
-		verdicts, err := c.act(ctx, order, queue, some)
+		verdicts, err := c.act(ctx, o, queue, some)
 		err = errors.Join(err, c.releaseChildren(ctx, queue))
 		for k, i := range places {
 			results[i].take(a, verdicts[k])
@@ -195,14 +196,17 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 	return results, nil
 }
 
-func orderOf(a Action, opts []ActOption) (store.Order, error) {
+func orderOf(a Action, opts []ActOption) (actOrder, error) {
 	switch a {
 	case ActionCancel, ActionPause, ActionResume, ActionRetry, ActionExpire:
 	default:
-		return store.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
+		return actOrder{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
 	}
 	who, err := actorOf(opts)
-	return store.Order{Action: store.Action(a), By: who.by, Reason: who.reason, States: who.states}, err
+	if err == nil {
+		err = checkEdits(a, who.edits)
+	}
+	return actOrder{store.Order{Action: store.Action(a), By: who.by, Reason: who.reason, States: who.states}, who.edits}, err
 }
 
 func actorOf(opts []ActOption) (actor, error) {
@@ -218,8 +222,14 @@ func actorOf(opts []ActOption) (actor, error) {
 
 // act executes an order in one queue, and registers retried jobs with their parents. The
 // caller releases the children: see releaseChildren.
-func (c *Client) act(ctx context.Context, order store.Order, queue string, ids []string) ([]store.ActResult, error) {
-	verdicts, err := store.Act(ctx, c.rdb, queue, order, ids)
+func (c *Client) act(ctx context.Context, o actOrder, queue string, ids []string) ([]store.ActResult, error) {
+	var verdicts []store.ActResult
+	var err error
+	if len(o.edits) > 0 {
+		verdicts, err = c.retryEdited(ctx, o, queue, ids)
+	} else {
+		verdicts, err = store.Act(ctx, c.rdb, queue, o.Order, ids)
+	}
 	for i, v := range verdicts {
 		if v.Effect == store.Orphan {
 			err = errors.Join(err, c.readopt(ctx, store.Ref{Queue: queue, ID: ids[i]}, &verdicts[i]))
@@ -257,6 +267,10 @@ func (r *ActResult) take(a Action, v store.ActResult) {
 	if v.State == stateArchived {
 		detail = "archived by a tool of asynq: run tidegate doctor, which makes it a failed job that can be retried"
 	}
+	if v.Err != nil {
+		r.Err = v.Err
+		return
+	}
 	switch v.Effect {
 	case store.Unreached:
 		return
@@ -273,7 +287,9 @@ func (r *ActResult) take(a Action, v store.ActResult) {
 		detail = "because of a parent, which has not completed; retry that one first"
 	case store.TooLate:
 		detail = "and its expires_at has passed"
-	case store.Refused, store.Skipped:
+	case store.Replaced:
+		detail = "and a newer job of its replace-key was enqueued; enqueue it again to run it"
+	case store.Refused, store.Skipped, store.Changed:
 	}
 	if r.Status == Expired && a == ActionRetry {
 		detail = "and expired jobs cannot be run again; enqueue a new one"

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,12 +80,15 @@ const mostPasses = 10
 // Jobs that are enqueued meanwhile may be left out. Errors: ErrInvalid, for a filter that
 // selects everything for instance, or Redis's, with the counts of what was done before it.
 func (c *Client) ActWhere(ctx context.Context, a Action, f Filter, opts ...ActOption) (ActSummary, error) {
-	order, err := orderOf(a, opts)
+	o, err := orderOf(a, opts)
 	if err != nil {
 		return ActSummary{}, err
 	}
-	b := bulk{c: c, order: order, counted: map[string]bool{}, queues: map[string]bool{}}
+	b := bulk{c: c, order: o, counted: map[string]bool{}, queues: map[string]bool{}}
 	err = b.run(ctx, a, f)
+	if err == nil && b.sum.Done == 0 {
+		err = b.invalid
+	}
 	// Last, so that children which the filter selects too are counted.
 	for queue := range b.queues {
 		err = errors.Join(err, c.releaseChildren(ctx, queue))
@@ -98,12 +102,13 @@ func (c *Client) ActWhere(ctx context.Context, a Action, f Filter, opts ...ActOp
 // bulk is one ActWhere.
 type bulk struct {
 	c       *Client
-	order   store.Order
+	order   actOrder
 	sum     ActSummary
 	changed int             // since the start of the pass
 	counted map[string]bool // ids that were counted as asked or refused
 	queues  map[string]bool // with jobs that were acted on
 	orphans []store.Ref     // retried, and cancelled again by a parent
+	invalid error           // why a job could not be changed
 }
 
 func (b *bulk) run(ctx context.Context, a Action, f Filter) error {
@@ -131,17 +136,18 @@ func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
 	b.queues[queue] = true
 	verdicts, err := b.c.act(ctx, b.order, queue, ids)
 	for i, v := range verdicts {
+		b.invalid = cmp.Or(b.invalid, v.Err)
 		switch v.Effect {
 		case store.Done, store.Orphan:
 			b.sum.Done++
 			b.changed++
 		case store.Asked, store.Stuck:
 			b.once(ids[i], &b.sum.Asked)
-		case store.Refused, store.TooLate:
+		case store.Refused, store.TooLate, store.Replaced:
 			b.once(ids[i], &b.sum.Refused)
 		case store.ParentDead:
 			b.orphans = append(b.orphans, store.Ref{Queue: queue, ID: ids[i]})
-		case store.Skipped, store.NotFound, store.Unreached:
+		case store.Skipped, store.NotFound, store.Unreached, store.Changed:
 		}
 	}
 	return err

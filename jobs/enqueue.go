@@ -247,7 +247,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	job := &Job{
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority, Order: s.Order,
 		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
-		Batch: s.Batch, After: unique(s.After), Cost: 1, Gateway: s.Gateway, KeepResponse: s.KeepResponse,
+		Batch: s.Batch, After: unique(s.After), Replace: s.Replace, Cost: 1, Gateway: s.Gateway, KeepResponse: s.KeepResponse,
 		OnSuccess: s.OnSuccess, OnFailure: s.OnFailure,
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
@@ -284,7 +284,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	}
 	p.encoded = store.NewJob{
 		ID: id, Message: msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), More: more,
-		Bytes: len(job.Payload), Parents: len(job.After),
+		Bytes: len(job.Payload), Parents: len(job.After), Replaces: s.Replace != "",
 	}
 	return p, nil
 }
@@ -312,6 +312,10 @@ func headersOf(j *Job) (h map[string]string, err error) {
 	set(store.HeaderEncoding, string(j.Request.Encoding))
 	set(store.HeaderBatch, j.Batch)
 	set(store.HeaderOrder, string(j.Order))
+	set(store.HeaderReplace, j.Replace)
+	if j.Edits > 0 {
+		set(store.HeaderEdits, strconv.Itoa(j.Edits))
+	}
 	set(store.HeaderOwner, j.Owner)
 	set(store.HeaderOnSuccess, j.OnSuccess)
 	set(store.HeaderOnFailure, j.OnFailure)

@@ -353,3 +353,24 @@ func ExampleClient_Now() {
 	fmt.Println(now.Location(), time.Since(now).Abs() < time.Minute)
 	// Output: UTC true
 }
+
+// A job that failed or was cancelled is corrected before it runs again.
+func ExampleSet() {
+	client, stop := exampleJobs(jobs.New("deviantart", map[string]any{"title": "Sunset", "album": 7}, jobs.ID("sunset")))
+	defer stop()
+	ctx := context.Background()
+	err := client.Cancel(ctx, "sunset")
+	if err == nil {
+		err = client.Retry(ctx, "sunset", jobs.Set("payload.album", 8), jobs.Because("the album was renamed"))
+	}
+	job, failed := client.Get(ctx, "sunset")
+	if err := errors.Join(err, failed); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s: %s\n", job.Status, job.Payload)
+	fmt.Println(client.Retry(ctx, "sunset", jobs.Set("key", "bob")))
+	// Output:
+	// pending: {"album":8,"title":"Sunset"}
+	// set: "key" cannot be changed; there are payload, and in the request request.path, .query, .method, .encoding, .timeout_secs and .headers.NAME
+}

@@ -234,3 +234,29 @@ func ExampleRetryPolicy_DelayWith() {
 	// retry 3 after 36s to 44s
 	// retry 4 after 1m0s to 1m0s
 }
+
+// Only the latest of several changes is published. With a delay they are collected, for ten minutes at most.
+func ExampleReplace() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	for i, name := range []string{"Ann", "Anna"} {
+		job, err := client.Enqueue(ctx, jobs.New("deviantart", map[string]string{"name": name},
+			jobs.ID(fmt.Sprint("change-", i+1)), jobs.Replace("profile-7"), jobs.Delay(5*time.Second), jobs.ReplaceMax(10*time.Minute)))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%s replaced %q\n", job.ID, job.Replaced)
+	}
+	first, err := client.Get(ctx, "change-1")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s: %s\n", first.Status, first.LastError)
+	// Output:
+	// change-1 replaced ""
+	// change-2 replaced "change-1"
+	// cancelled: replaced by change-2
+}

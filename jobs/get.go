@@ -189,7 +189,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	h := msg.Headers
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
-		Payload: msg.Payload, Batch: h[store.HeaderBatch], Order: Ordering(h[store.HeaderOrder]), Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "", KeepResponse: h[store.HeaderGateway] == "1",
+		Payload: msg.Payload, Batch: h[store.HeaderBatch], Order: Ordering(h[store.HeaderOrder]), Replace: h[store.HeaderReplace], Owner: h[store.HeaderOwner], After: []string{}, Gateway: h[store.HeaderGateway] != "", KeepResponse: h[store.HeaderGateway] == "1",
 		OnSuccess: h[store.HeaderOnSuccess], OnFailure: h[store.HeaderOnFailure],
 		Request: Request{
 			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),
@@ -216,6 +216,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	decode(store.HeaderMaxReschedules, &j.MaxReschedules)
 	decode(store.HeaderCost, &j.Cost)
 	decode(store.HeaderCosts, &j.Costs)
+	decode(store.HeaderEdits, &j.Edits)
 	// Unlike input it may have fields that this version does not know.
 	var policy *policyJSON
 	if decode(store.HeaderRetry, &policy); policy != nil {
@@ -250,7 +251,7 @@ func (j *Job) apply(f map[string]string) {
 	j.Attempt = number(store.FieldAttempt)
 	j.RescheduleCount = number(store.FieldReschedules)
 	j.Crashes = number(store.FieldCrashes)
-	j.LastError = f[store.FieldLastError]
+	j.LastError, j.Replaced = f[store.FieldLastError], f[store.FieldReplaced]
 	j.Worker = f[store.FieldBy]
 	j.StartedAt = instant(store.FieldStartedAt)
 	j.ExpiresAt = instant(store.FieldExpiresAt)

@@ -64,6 +64,9 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 		created.Status = Waiting
 		created.Detail = "after " + joinSome(j.After)
 	}
+	if j.Replaced != "" {
+		created.Detail = "replaces " + j.Replaced
+	}
 	out := []HistoryEntry{created}
 	version := 1
 	for _, v := range store.Versions(fields[store.FieldHistory]) {

@@ -72,6 +72,12 @@ type Job struct {
 	// Blocks is true for a failed job that keeps its place in the order of its key: the later jobs of the key wait
 	// until it is retried or cancelled.
 	Blocks bool `json:"blocks,omitempty"`
+	// Replace is its replace-key, and Replaced the id of the job that it replaced; see [Replace]. Replaced is "" in lists.
+	Replace  string `json:"replace,omitempty"`
+	Replaced string `json:"replaced,omitempty"`
+	// Edits counts how often a retry has changed the job; see [Set]. The Idempotency-Key of its calls ends in ":edit-" and this
+	// number then, because the API must not take the call for a repeated one.
+	Edits int `json:"edits,omitempty"`
 	// Payload is sent as it was given, byte for byte, but for the outputs of parents: see Resolved.
 	Payload json.RawMessage `json:"payload"`
 	Request Request         `json:"request"`

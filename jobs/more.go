@@ -21,12 +21,15 @@ type more struct {
 	Key       string   `json:"key,omitempty"`
 	Order     Ordering `json:"order,omitempty"`
 	Payload   *[2]int  `json:"payload,omitempty"` // the range of a long one in the message
+
+	Replace    string `json:"replace,omitempty"`
+	ReplaceMax int64  `json:"replace_max,omitempty"`
 }
 
 // moreOf encodes it, "" for a job without options, and sets the fields of the job that do not
 // depend on Redis's reply.
 func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
-	m := more{Batch: s.Batch, After: j.After, Key: s.Key, Order: s.Order}
+	m := more{Batch: s.Batch, After: j.After, Key: s.Key, Order: s.Order, Replace: s.replaceName(), ReplaceMax: store.Millis(s.ReplaceMax)}
 	if s.Batch != "" {
 		m.Created = j.CreatedAt.UnixMilli()
 	}
@@ -59,7 +62,7 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 		from, to := store.PayloadSpan(j.Payload)
 		m.Payload = &[2]int{from, to}
 	}
-	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && m.Order == "" && len(m.After) == 0 && m.Payload == nil {
+	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && m.Order == "" && m.Replace == "" && len(m.After) == 0 && m.Payload == nil {
 		return "", nil
 	}
 	b, err := json.Marshal(m)

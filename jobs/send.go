@@ -73,6 +73,10 @@ func (p *prepared) enqueued(e store.Enqueued) {
 	if !e.ExpiresAt.IsZero() {
 		p.job.ExpiresAt = &e.ExpiresAt
 	}
+	p.job.Replaced = e.Replaced
+	if status := statusOf[e.State]; status != "" {
+		p.job.Status = status
+	}
 	if !e.ExpiredAt.IsZero() {
 		p.job.Status, p.job.MarkedExpiredAt, p.job.EndedAt = Expired, &e.ExpiredAt, &e.ExpiredAt
 	}

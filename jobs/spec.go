@@ -29,6 +29,9 @@ type Spec struct {
 	// Delay is At relative to the enqueue, by Redis's clock. At and Delay exclude
 	// each other. It must be less than TTL, unless that is 0.
 	Delay time.Duration
+	// Replace is the job's replace-key, and ReplaceMax bounds its Delay; see [Replace] and [ReplaceMax].
+	Replace    string
+	ReplaceMax time.Duration
 	// ExpiresAt is the instant from which the job must not be started any more;
 	// zero means never.
 	ExpiresAt time.Time

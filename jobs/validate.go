@@ -158,6 +158,10 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	if s.Key != "" && !ValidName(s.Key) {
 		bad("key", "%q %s", clip(s.Key), rule)
 	}
+	if s.Replace != "" && !ValidName(s.Replace) {
+		bad("replace", "%q %s", clip(s.Replace), rule)
+	}
+	s.validateReplace(bad)
 	for field, target := range map[string]string{"on_success": s.OnSuccess, "on_failure": s.OnFailure} {
 		if target != "" && CallbackHost(target) == "" {
 			bad(field, "is not a URL of a callback: http:// or https://, up to %d bytes", maxCallbackURL)

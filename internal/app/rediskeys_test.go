@@ -157,7 +157,7 @@ func TestKeysInRedisAreListed(t *testing.T) {
 	enqueue("later", jobs.Delay(time.Hour), jobs.TTL(2*time.Hour))
 	enqueue("child", jobs.After("later"))
 	enqueue("expires", jobs.TTL(0))
-	enqueue("cancelled", jobs.Delay(time.Hour))
+	enqueue("cancelled", jobs.Delay(time.Hour), jobs.Replace("profile"))
 	enqueue("paused", jobs.Delay(time.Hour))
 	enqueue("retried", jobs.Path("/limited"), jobs.Key("alice"), jobs.Order(jobs.OrderKey), jobs.MaxReschedules(100))
 	if err := errors.Join(client.Cancel(ctx, "cancelled"), client.Pause(ctx, "paused")); err != nil {

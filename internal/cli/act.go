@@ -21,7 +21,8 @@ type actFlags struct {
 	Reason reason `placeholder:"TEXT" help:"Why, for the history of the jobs; at most 500 characters."`
 	outputFlag
 
-	act ops.Act // the one that the command is called
+	act ops.Act    // the one that the command is called
+	set []ops.Edit // of a retry
 }
 
 type cancelCmd struct{ actFlags }
@@ -30,13 +31,28 @@ type pauseCmd struct{ actFlags }
 
 type resumeCmd struct{ actFlags }
 
-type retryCmd struct{ actFlags }
+type retryCmd struct {
+	actFlags
+	Set []string `sep:"none" placeholder:"PATH=VALUE" help:"Change a part of the jobs first, such as payload.title=Sunset; the value is JSON, or text if it is not JSON. May be repeated."`
+}
+
+// Validate reads the changes, too.
+func (c *retryCmd) Validate(command *kong.Context) error {
+	for _, given := range c.Set {
+		e, err := ops.ParseEdit(given)
+		if err != nil {
+			return inputErrorf("--set %w", err)
+		}
+		c.set = append(c.set, e)
+	}
+	return c.actFlags.Validate(command)
+}
 
 // Validate refuses what would act on other jobs than was meant.
 func (c *actFlags) Validate(command *kong.Context) error {
 	c.act, _ = ops.ActNamed(command.Selected().Name)
 	help := fmt.Sprintf("; run %q", "tidegate "+string(c.act.Action)+" --help")
-	given, empty := filtersOf(command, "dry-run", "reason", "output")
+	given, empty := filtersOf(command, "dry-run", "reason", "set", "output")
 	switch {
 	case empty != "":
 		return inputErrorf("%s is empty; give it a value or leave it out", empty)
@@ -65,19 +81,26 @@ func (c *actFlags) Run(ctx context.Context, p *Process, s *session) error {
 		}
 		return c.say(p, map[string]int{"matched": n}, "would %s %s\n", c.act.Action, plural(n, "job", "jobs"))
 	}
-	sum, err := s.DoWhere(ctx, c.act, c.filter(), p.why(c.Reason))
+	sum, err := s.DoWhere(ctx, c.act, c.filter(), c.why(p))
 	if err == nil || sum != (jobs.ActSummary{}) {
 		err = errors.Join(err, c.print(p, sum, sum))
 	}
 	if n := sum.Refused; err == nil && n > 0 {
-		return &refusedError{lines: []string{plural(n, "job was", "jobs were") + " refused: the status had changed, the expiry has passed, or a parent has not completed"}}
+		return &refusedError{lines: []string{plural(n, "job was", "jobs were") + " refused: the status had changed, the expiry has passed, a parent has not completed, a newer job replaces it, or --set does not fit it"}}
 	}
 	return err
 }
 
+// why is the operator, the reason and what a retry changes.
+func (c *actFlags) why(p *Process) ops.Why {
+	why := p.why(c.Reason)
+	why.Set = c.set
+	return why
+}
+
 // actOn acts on the ids that were given, each once.
 func (c *actFlags) actOn(ctx context.Context, p *Process, s *session) error {
-	out, err := s.Do(ctx, c.act, c.IDs, p.why(c.Reason))
+	out, err := s.Do(ctx, c.act, c.IDs, c.why(p))
 	var refused []string
 	var stuck []ops.Result
 	for i, r := range out.Items {
@@ -99,6 +122,8 @@ func (c *actFlags) actOn(ctx context.Context, p *Process, s *session) error {
 	switch {
 	case err != nil || len(refused) == 0:
 		return err
+	case single && errors.Is(out.Items[0].Err, jobs.ErrInvalid): // --set does not fit it
+		return out.Items[0].Err
 	case single && errors.Is(out.Items[0].Err, jobs.ErrNotFound):
 		return &notFoundError{refused[0]}
 	}

@@ -228,3 +228,29 @@ func TestQueuePauseAll(t *testing.T) {
 		}
 	}
 }
+
+func TestRetryWithSet(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a", "b", "c")
+	b.run(t, "cancel", "a", "b", "c").ok(t)
+	b.run(t, "retry", "a", "--set", "payload.title=Sunset, 7 = x", "--set", `payload.n={"m":[1]}`, "--set", "request.path=/x").want(t, 0, "retried 1 job\n", "")
+	if got := b.job(t, "a"); string(got.Payload) != `{"title":"Sunset, 7 = x","n":{"m":[1]}}` || got.Request.Path != "/x" {
+		t.Errorf("the job is %s, %+v", got.Payload, got.Request)
+	}
+	if got := b.run(t, "retry", "b", "--set", "payload.x.y=1"); got.status != 2 || !strings.Contains(got.stderr, `there is no field "x"`) {
+		t.Errorf("exit status %d: %s", got.status, got.stderr)
+	}
+	for _, wrong := range []string{"payload.x", "key=bob"} {
+		if got := b.run(t, "retry", "b", "--set", wrong); got.status != 2 || !strings.Contains(got.stderr, "payload") {
+			t.Errorf("--set %s: exit status %d: %s", wrong, got.status, got.stderr)
+		}
+	}
+	if got := b.run(t, "retry", "--status", "cancelled", "--set", "payload.x.y=1"); got.status != 2 || !strings.Contains(got.stderr, `there is no field "x"`) {
+		t.Errorf("exit status %d: %s", got.status, got.stderr)
+	}
+	b.run(t, "retry", "--status", "cancelled", "-d", "shop", "--set", "payload=7").want(t, 0, "retried 2 jobs\n", "")
+	if got := string(b.job(t, "c").Payload); got != "7" {
+		t.Errorf("the payload is %s", got)
+	}
+}

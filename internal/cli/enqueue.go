@@ -48,6 +48,8 @@ type enqueueCmd struct {
 	Costs          map[string]int `placeholder:"tokens=1200" help:"What a call takes of named limits, by their units; may be repeated."`
 	Priority       string         `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
 	Order          string         `placeholder:"key" help:"Order among the jobs of its key: key (one at a time, as they become due) or none; the destination's unless given."`
+	Replace        string         `placeholder:"KEY" help:"Newest wins: a job enqueued before with this replace-key that has not started ends as cancelled, and this one takes its place. With --delay each new job begins the wait anew."`
+	ReplaceMax     string         `placeholder:"10m" help:"With --replace and --delay: start the last job at the latest this time after the first was enqueued."`
 	Retry          string         `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
 	Wait           bool           `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
 	Timeout        string         `placeholder:"5m" help:"With --wait: how long at most; for ever unless given."`
@@ -101,6 +103,7 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 			r.addComing("expires", job.ExpiresAt)
 		}
 		r.addIf("why", job.LastError)
+		r.addIf("replaced", job.Replaced)
 		if job.Duplicate {
 			r.add("duplicate", "this id exists already; nothing was enqueued")
 		}
@@ -123,7 +126,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		}
 	}
 	spec := &jobs.Spec{
-		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority), Order: jobs.Ordering(c.Order),
+		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority), Order: jobs.Ordering(c.Order), Replace: c.Replace,
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
 		IfLate: jobs.LatePolicy(c.IfLate), Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
 	}
@@ -166,6 +169,10 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	if c.Delay != "" {
 		spec.Delay, err = config.ParseDuration(c.Delay)
 		bad("--delay", err)
+	}
+	if c.ReplaceMax != "" {
+		spec.ReplaceMax, err = config.ParseDuration(c.ReplaceMax)
+		bad("--replace-max", err)
 	}
 	if c.TTL != "" {
 		ttl, err := config.ParseDuration(c.TTL)

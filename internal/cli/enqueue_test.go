@@ -54,6 +54,23 @@ func TestEnqueueAllFlags(t *testing.T) {
 	}
 }
 
+// The newest job of a replace-key wins.
+func TestEnqueueReplaces(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	flags := []string{"enqueue", "-d", "shop", "--replace", "profile", "--delay", "5m", "--replace-max", "10m"}
+	b.run(t, append(flags, "--id", "one")...).ok(t)
+	if printed := b.run(t, append(flags, "--id", "two")...).ok(t); !strings.Contains(printed, "replaced     one") {
+		t.Errorf("printed %s", printed)
+	}
+	if one := b.job(t, "one"); one.Status != jobs.Cancelled || one.LastError != "replaced by two" {
+		t.Errorf("the first one is %s: %s", one.Status, one.LastError)
+	}
+	if got := b.run(t, append(flags, "--replace-max", "1m")...); got.status != 2 || !strings.Contains(got.stderr, "must be at least the delay") {
+		t.Errorf("exit status %d: %s", got.status, got.stderr)
+	}
+}
+
 func TestEnqueueExpiry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)

@@ -102,6 +102,8 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 		r.add("priority", string(j.Priority))
 	}
 	r.addIf("order", string(j.Order))
+	r.addIf("replace", j.Replace)
+	r.addIf("replaced", j.Replaced)
 	r.addIf("batch", j.Batch)
 	r.addIf("after", strings.Join(j.After, ", "))
 	r.add("created", ago(&j.CreatedAt, now))

@@ -231,16 +231,19 @@ func TestHTTPIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		perAttempt bool
+		edits      int
 		want       []string
 	}{
-		{false, []string{"job-1", "job-1", "job-1"}},
-		{true, []string{"job-1:0", "job-1:1", "job-1:2"}},
+		{false, 0, []string{"job-1", "job-1", "job-1"}},
+		{true, 0, []string{"job-1:0", "job-1:1", "job-1:2"}},
+		{false, 1, []string{"job-1:edit-1", "job-1:edit-1", "job-1:edit-1"}},
+		{true, 2, []string{"job-1:edit-2:0", "job-1:edit-2:1", "job-1:edit-2:2"}},
 	} {
 		a := fakehttp.Record(t, answerWith(500, ""))
 		h := newHTTP(t, httpdest.Options{URL: a.URL, PerAttemptKey: tc.perAttempt})
 		for attempt := range 3 {
 			job := aJob(jobs.Request{})
-			job.Attempt = attempt
+			job.Attempt, job.Edits = attempt, tc.edits
 			_ = h.Publish(t.Context(), job) // answered 500
 		}
 		var got []string

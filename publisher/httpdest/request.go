@@ -93,6 +93,9 @@ func (h *Destination) request(ctx context.Context, job *jobs.Job, token string, 
 	}
 	h.sign(req, content)
 	key := job.ID
+	if job.Edits > 0 {
+		key += ":edit-" + strconv.Itoa(job.Edits)
+	}
 	if h.o.PerAttemptKey {
 		key += ":" + strconv.Itoa(job.Attempt)
 	}

@@ -23,6 +23,12 @@ export interface JobFields {
   ttl?: string | number
   expires_at?: string
   available_at?: string
+  /** From the enqueue on: "5s", or seconds. */
+  delay?: string | number
+  /** The newest job of this key wins: one that has not started ends as cancelled. With a delay each new job begins the wait anew. */
+  replace?: string
+  /** The longest such wait, from the first job on. */
+  replace_max?: string | number
   retry?: Retry
   cost?: number
   max_reschedules?: number
@@ -43,6 +49,8 @@ export interface Job {
   last_error: string
   waiting: { reason: string; text: string; until?: string | null; [field: string]: unknown } | null
   duplicate: boolean
+  /** The id of the job that it replaced. */
+  replaced?: string
   /** A failed job that keeps its place in the order of its key: the later ones wait until it is retried or cancelled. */
   blocks?: boolean
   [field: string]: unknown
@@ -112,6 +120,8 @@ export class Tidegate {
   fail(id: string, error?: string): Promise<Acted>
   /** Says how far a job is that its API has accepted; extend moves the deadline of its result by so many seconds. */
   progress(id: string, progress?: unknown, options?: { extend?: number }): Promise<Acted>
+  /** Runs a failed or cancelled job again. set changes it before: values by their paths, such as { 'payload.title': 'Sunset' }. */
+  retry(id: string, options?: { set?: Record<string, unknown>; reason?: string }): Promise<Acted>
   batch(name: string): Promise<Batch>
   waitBatch(name: string, options?: { timeout?: number }): Promise<Batch>
   /**

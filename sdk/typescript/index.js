@@ -103,6 +103,10 @@ export class Tidegate {
     return this.#json('PATCH', `/v1/jobs/${part(id)}`, result)
   }
 
+  retry(id, { set, reason } = {}) {
+    return this.#json('POST', `/v1/jobs/${part(id)}/retry`, set || reason ? { set, reason } : undefined)
+  }
+
   batch(name) {
     return this.#json('GET', `/v1/batches/${part(name)}`)
   }

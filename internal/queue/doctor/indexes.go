@@ -54,6 +54,7 @@ func indexesOf(queue string) []index {
 	add(store.HeldIndexKey(queue), "heldkeys", "held_keys")
 	add(store.TurnsKey(queue), "turns", "turns")
 	add(store.ActionsKey(queue), "marked", "actions")
+	add(store.ReplaceKey(queue), "replace", "replace")
 	add(store.OutboxKey(queue), "outbox", "outbox")
 	add(store.BatchesKey(queue), "batches", "batches")
 	return out

@@ -39,6 +39,10 @@ const (
 	TooLate Effect = 5 // its expiry has passed
 	// ParentDead is not a script's result: a parent has cancelled an Orphan again.
 	ParentDead Effect = 6
+	// Replaced: a newer job of its replace-key was enqueued.
+	Replaced Effect = 8
+	// Changed: the message of a job to change is not the one that was read; see RetryEdited.
+	Changed Effect = 9
 	// Stuck is Asked of a job whose handler has not returned long after its context ended.
 	Stuck    Effect = 7
 	NotFound Effect = -1
@@ -50,6 +54,7 @@ const (
 type ActResult struct {
 	Effect Effect
 	State  string // before; "" if there is no such job. "cancelling" for a running one that is to be cancelled
+	Err    error  // not a script's result: why a job that is Refused cannot be changed
 }
 
 // Order is an action to execute.
@@ -82,23 +87,32 @@ func Act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, 
 }
 
 func act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, ids []string, out []ActResult) error {
-	states := ""
-	if len(o.States) > 0 {
-		states = "," + strings.Join(o.States, ",") + ","
-	}
 	args := make([]any, 0, 4+len(ids))
-	args = append(args, queue, o.By, o.Reason, states)
+	args = append(args, queue, o.By, o.Reason, statesArg(o.States))
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	reply, err := actScripts[o.Action].Run(ctx, rdb, []string{PendingKey(queue)}, args...).Slice()
+	return actWith(ctx, rdb, actScripts[o.Action], queue, args, out[:len(ids)])
+}
+
+// statesArg is ARGV[4] of actions.lua.
+func statesArg(states []string) string {
+	if len(states) == 0 {
+		return ""
+	}
+	return "," + strings.Join(states, ",") + ","
+}
+
+// actWith runs the script of an action, and fills in a result for each job.
+func actWith(ctx context.Context, rdb redis.UniversalClient, s *Script, queue string, args []any, out []ActResult) error {
+	reply, err := s.Run(ctx, rdb, []string{PendingKey(queue)}, args...).Slice()
 	if err != nil {
-		return err
+		return err //nolint:wrapcheck // the callers name the action
 	}
-	if len(reply) != 2*len(ids) {
-		return fmt.Errorf("%d values for %d jobs", len(reply), len(ids))
+	if len(reply) != 2*len(out) {
+		return fmt.Errorf("%d values for %d jobs", len(reply), len(out))
 	}
-	for i := range ids {
+	for i := range out {
 		code, _ := reply[2*i].(int64)
 		state, _ := reply[2*i+1].(string)
 		out[i] = ActResult{Effect: Effect(code), State: state}

@@ -68,7 +68,7 @@ func TestActInParts(t *testing.T) {
 		}
 		verdicts, err := store.Act(context.Background(), c.rdb, c.queue, store.Order{Action: store.Pause}, ids)
 		c.must(err)
-		want := []store.ActResult{{store.Done, store.StatePending}, {store.Done, store.StateScheduled}, {Effect: store.NotFound}}
+		want := []store.ActResult{{Effect: store.Done, State: store.StatePending}, {Effect: store.Done, State: store.StateScheduled}, {Effect: store.NotFound}}
 		for i, v := range verdicts {
 			if v != want[i%3] {
 				t.Errorf("verdict %d: %+v, want %+v", i, v, want[i%3])

@@ -31,6 +31,7 @@ type NewJob struct {
 	More    string // a JSON object; see enqueue.lua
 	// Bytes of the payload, and number of parents.
 	Bytes, Parents int
+	Replaces       bool // has a replace-key
 }
 
 // Enqueued is the result of a NewJob. The zero value is a job that may not have been sent.
@@ -40,6 +41,8 @@ type Enqueued struct {
 	// AvailableAt, ExpiresAt and ExpiredAt are set for a delay or a ttl, and for a job that
 	// expired at once; zero otherwise.
 	AvailableAt, ExpiresAt, ExpiredAt time.Time
+	// Replaced is the job that it replaced, and State its own state then; "" for none.
+	Replaced, State string
 }
 
 // NewJobs are jobs for one queue.
@@ -103,6 +106,9 @@ func (n NewJobs) calls(now time.Time, results []Enqueued) (calls []enqueueCall) 
 			if job.More != "" { // its places in sets of a million cost as much again
 				work++
 			}
+			if job.Replaces { // up to 40 commands
+				work += 3
+			}
 			bytes, parents = bytes+job.Bytes, parents+job.Parents
 			if (bytes > enqueueBytes || parents > enqueueParents) && to > from {
 				break
@@ -121,7 +127,7 @@ func enqueuedOf(reply any) Enqueued {
 		return Enqueued{Added: reply == 1, Exists: reply == 0}
 	case []any:
 		v := values{left: reply}
-		e := Enqueued{Added: v.integer() == 1, AvailableAt: v.instant(), ExpiresAt: v.instant(), ExpiredAt: v.instant()}
+		e := Enqueued{Added: v.integer() == 1, AvailableAt: v.instant(), ExpiresAt: v.instant(), ExpiredAt: v.instant(), Replaced: v.text(), State: v.text()}
 		if v.err == nil {
 			return e
 		}

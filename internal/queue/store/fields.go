@@ -38,24 +38,30 @@ const (
 	FieldAction         = "action"    // requested while it runs: cancel or pause
 	FieldActionBy       = "action_by" // the operator who requested it or has paused the job
 	FieldActionReason   = "action_reason"
-	FieldResume         = "resume"      // state that a paused job returns to
-	FieldHistory        = "history"     // JSON lines; see Version
-	FieldVersions       = "versions"    // number of the last line in history
-	FieldWaits          = "waits"       // parents that have not completed
-	FieldOutputs        = "outputs"     // bytes of the outputs of parents that it keeps
-	FieldChildren       = "children"    // set while the job may have children
-	FieldEvents         = "events"      // set if the event stream existed at its start
-	FieldNotified       = "notified"    // children that it released or cancelled, up to 50: "<queue> <id>" lines
-	FieldStuckRun       = "stuck_run"   // the fetch whose handler does not return
-	FieldCrashRun       = "crash_run"   // the fetch whose worker was last taken for dead
-	FieldRun            = "run"         // the latest fetch
-	FieldTerms          = "terms"       // what ends its attempt from outside comes to; see Terms
-	FieldCallback       = "callback"    // "<attempt> <hash> …": the attempt that its latest calls carried tokens of, and their hashes
-	FieldCalledBack     = "called_back" // "<hash> <digest>": the token that ended an attempt last ("-" = none), and with what result
-	FieldEarly          = "early"       // "completed <output>" or "failed <error>": its result, which came while its call was made
-	FieldExtend         = "extend"      // "<run> <ms>": by how much the deadline of that fetch was moved while its call was made
-	FieldProgress       = "progress"    // JSON: how far its API has come
-	FieldUnstarted      = "unstarted"   // the fetch that returned this crash suspect, until its handler starts
+	FieldResume         = "resume"        // state that a paused job returns to
+	FieldHistory        = "history"       // JSON lines; see Version
+	FieldVersions       = "versions"      // number of the last line in history
+	FieldWaits          = "waits"         // parents that have not completed
+	FieldOutputs        = "outputs"       // bytes of the outputs of parents that it keeps
+	FieldChildren       = "children"      // set while the job may have children
+	FieldEvents         = "events"        // set if the event stream existed at its start
+	FieldNotified       = "notified"      // children that it released or cancelled, up to 50: "<queue> <id>" lines
+	FieldStuckRun       = "stuck_run"     // the fetch whose handler does not return
+	FieldCrashRun       = "crash_run"     // the fetch whose worker was last taken for dead
+	FieldRun            = "run"           // the latest fetch
+	FieldTerms          = "terms"         // what ends its attempt from outside comes to; see Terms
+	FieldCallback       = "callback"      // "<attempt> <hash> …": the attempt that its latest calls carried tokens of, and their hashes
+	FieldCalledBack     = "called_back"   // "<hash> <digest>": the token that ended an attempt last ("-" = none), and with what result
+	FieldEarly          = "early"         // "completed <output>" or "failed <error>": its result, which came while its call was made
+	FieldExtend         = "extend"        // "<run> <ms>": by how much the deadline of that fetch was moved while its call was made
+	FieldProgress       = "progress"      // JSON: how far its API has come
+	FieldReplace        = "replace"       // "<owner> <replace-key>" of a job that has one; see ReplaceKey
+	FieldReplaceSince   = "replace_since" // unix ms of the enqueue of the first of the jobs that replaced each other up to this one
+	FieldReplaced       = "replaced"      // the job that had not started, and that this one replaced
+	FieldReplacedBy     = "replaced_by"   // the next job of the replace-key
+	FieldHeir           = "heir"          // of a tombstone: the job that has its place in the pending list
+	FieldPlaceOf        = "place_of"      // of an heir: the tombstone
+	FieldUnstarted      = "unstarted"     // the fetch that returned this crash suspect, until its handler starts
 )
 
 // OutlineAbove is how many bytes of payload lists read at most for each job.
@@ -108,10 +114,12 @@ const (
 	HeaderEncoding       = "encoding"
 	HeaderTimeout        = "timeout" // of the call, in seconds
 	HeaderMaxReschedules = "max_reschedules"
-	HeaderCost           = "cost"  // if it is not 1
-	HeaderCosts          = "costs" // JSON object
-	HeaderOrder          = "order" // OrderKey or OrderNone
-	HeaderRetry          = "retry" // JSON object
+	HeaderCost           = "cost"    // if it is not 1
+	HeaderCosts          = "costs"   // JSON object
+	HeaderEdits          = "edits"   // how often it was changed by a retry, if it was
+	HeaderOrder          = "order"   // OrderKey or OrderNone
+	HeaderReplace        = "replace" // the replace-key
+	HeaderRetry          = "retry"   // JSON object
 	HeaderBatch          = "batch"
 	HeaderAfter          = "after"      // JSON array
 	HeaderOwner          = "owner"      // of the id, if it was given: the name of an API token
@@ -125,7 +133,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderOrder, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
+		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderEdits, HeaderOrder, HeaderReplace, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
 		return true
 	}
 	return false

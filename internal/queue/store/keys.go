@@ -216,6 +216,9 @@ func BatchesKey(queue string) string { return ours(queue, "batches") }
 // TombstonesKey counts the ids in the pending list whose jobs are not pending.
 func TombstonesKey(queue string) string { return ours(queue, "tombstones") }
 
+// ReplaceKey is the HASH of the newest job of each replace-key, by "<owner> <replace-key>".
+func ReplaceKey(queue string) string { return ours(queue, "replace") }
+
 // ActionsKey is the SET of the ids in flight with a requested action.
 func ActionsKey(queue string) string { return ours(queue, "actions") }
 

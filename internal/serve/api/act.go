@@ -1,10 +1,17 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tidegate/tidegate/internal/serve/access"
 	"github.com/tidegate/tidegate/internal/view/ops"
@@ -15,28 +22,103 @@ import (
 func (a *api) actOperations() {
 	for _, act := range ops.Acts {
 		verb := string(act.Action)
-		register[ActedOne](a, operation{
+		one := operation{
 			method: http.MethodPost, path: "/v1/jobs/{id}/" + verb, id: verb + "-job", tag: tagActions, scope: access.ScopeOperate,
 			summary: act.Verb + " a job", missing: true, conflict: true, where: "path", confined: true,
 			description: act.Effect + " The answer is 409 if the job's status does not allow it.",
-		}, func(ctx context.Context, in *actInput) (any, error) {
-			if err := in.find(ctx, a); err != nil {
-				return nil, err
-			}
-			results, err := a.ops.Do(ctx, act, []string{in.ID}, why(ctx, in.Body))
-			if err != nil {
-				return nil, err
-			}
-			r := results.Items[0]
-			return ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}, r.Err
-		})
-		register[Acted](a, operation{
+		}
+		many := operation{
 			method: http.MethodPost, path: "/v1/jobs/" + verb, id: verb + "-jobs", tag: tagActions, scope: access.ScopeOperate, timeout: bulkTimeout, missing: true, confined: true,
 			summary:     act.Verb + " the jobs of a filter",
 			description: act.Effect + " The filter names at least one of them. With dry_run nothing is done, and matched says how many jobs it would be about.",
-		}, func(ctx context.Context, in *actWhereInput) (any, error) { return a.actWhere(ctx, act, in.Body) })
+		}
+		if act.Action == jobs.ActionRetry {
+			one.description += " With `set` the job is changed before, and validated as at an enqueue; 422 says what does not fit, and the job is left as it is."
+			register[ActedOne](a, one, func(ctx context.Context, in *retryInput) (any, error) {
+				w := why(ctx, &Reason{})
+				if in.Body != nil {
+					w = why(ctx, &in.Body.Reason)
+					w.Set = in.Body.edits()
+				}
+				return a.actOne(ctx, act, &in.JobOnly, w)
+			})
+			register[Acted](a, many, func(ctx context.Context, in *retryWhereInput) (any, error) {
+				w := why(ctx, &Reason{in.Body.Selection.Reason})
+				w.Set = in.Body.edits()
+				return a.actWhere(ctx, act, in.Body.Selection, w)
+			})
+			continue
+		}
+		register[ActedOne](a, one, func(ctx context.Context, in *actInput) (any, error) {
+			return a.actOne(ctx, act, &in.JobOnly, why(ctx, in.Body))
+		})
+		register[Acted](a, many, func(ctx context.Context, in *actWhereInput) (any, error) {
+			return a.actWhere(ctx, act, in.Body, why(ctx, &Reason{in.Body.Reason}))
+		})
 	}
 }
+
+// actOne acts on one job.
+func (a *api) actOne(ctx context.Context, act ops.Act, job *JobOnly, w ops.Why) (any, error) {
+	if err := job.find(ctx, a); err != nil {
+		return nil, err
+	}
+	results, err := a.ops.Do(ctx, act, []string{job.ID}, w)
+	if err == nil {
+		err = results.Items[0].Err
+	}
+	if errors.Is(err, jobs.ErrInvalid) {
+		return nil, a.problem(ctx, "body", err) // of set
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := results.Items[0]
+	return ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}, nil
+}
+
+// Changes are what a retry changes in a job.
+type Changes struct {
+	Set map[string]anyValue `json:"set,omitempty" doc:"What to change before: values by their paths, up to 20, such as payload.title or payload.items.0.id; of the request request.path, .query, .method, .encoding, .timeout_secs and .headers.NAME. The history names the paths. The Idempotency-Key of the calls is another one then." example:"{\"payload.title\":\"Sunset\"}"`
+}
+
+func (c Changes) edits() (out []ops.Edit) {
+	for _, path := range slices.Sorted(maps.Keys(c.Set)) { // an object before its parts
+		out = append(out, ops.Edit{Path: path, Value: c.Set[path].raw})
+	}
+	return out
+}
+
+// anyValue is a value of any kind, as it was given.
+type anyValue struct{ raw json.RawMessage }
+
+// Schema implements huma.SchemaProvider.
+func (anyValue) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
+
+// UnmarshalJSON keeps the value.
+func (v *anyValue) UnmarshalJSON(b []byte) error {
+	v.raw = bytes.Clone(b)
+	return nil
+}
+
+// RetryOptions is the body of a retry of one job.
+type RetryOptions struct {
+	Reason
+	Changes
+}
+
+type retryInput struct {
+	JobOnly
+	Body *RetryOptions `doc:"May be left out."`
+}
+
+// RetrySelection says which jobs to retry, and what to change.
+type RetrySelection struct {
+	Selection
+	Changes
+}
+
+type retryWhereInput struct{ Body RetrySelection }
 
 // Reason is the body of an action on one thing.
 type Reason struct {
@@ -74,13 +156,13 @@ type Selection struct {
 
 type actWhereInput struct{ Body Selection }
 
-func (a *api) actWhere(ctx context.Context, act ops.Act, s Selection) (any, error) {
+func (a *api) actWhere(ctx context.Context, act ops.Act, s Selection, w ops.Why) (any, error) {
 	f := jobs.Filter{Statuses: s.Status, Destination: s.Destination, Key: s.Key, Batch: s.Batch, Since: s.Since, Until: s.Until, Error: s.Error, Cause: s.Cause}
 	if s.DryRun {
 		n, err := a.ops.Matching(ctx, act, f)
 		return Acted{Matched: &n}, err
 	}
-	sum, err := a.ops.DoWhere(ctx, act, f, why(ctx, &Reason{s.Reason}))
+	sum, err := a.ops.DoWhere(ctx, act, f, w)
 	if err != nil && sum != (jobs.ActSummary{}) {
 		p := a.problem(ctx, "body", err)
 		p.Detail += fmt.Sprintf("; until then %d were %s, %d running ones were asked, and %d were refused; the same request goes on with the rest", sum.Done, act.Past, sum.Asked, sum.Refused)

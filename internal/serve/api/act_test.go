@@ -405,3 +405,33 @@ func TestBreakerRefusedAlone(t *testing.T) {
 		t.Errorf("of a key: %q", got)
 	}
 }
+
+// A retry changes what set names, of one job and of a filter's, and says what does not fit.
+func TestRetryWithSet(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, id := range []string{"a", "b", "c"} {
+		b.add(t, "shop", nil, id)
+		b.post(t, "/v1/jobs/"+id+"/cancel", ``).ok(t, http.StatusOK)
+	}
+	for body, location := range map[string]string{
+		`{"set":{"key":"bob"}}`: "body.set", `{"set":{"payload.x.y.z":1}}`: "body.set", `{"sets":{}}`: "body.sets", `{"set":[]}`: "body.set",
+	} {
+		if p := b.post(t, "/v1/jobs/a/retry", body).problem(t, http.StatusUnprocessableEntity); len(p.Errors) != 1 || p.Errors[0].Location != location {
+			t.Errorf("%s: %+v", body, p.Errors)
+		}
+	}
+	b.post(t, "/v1/jobs/a/pause", `{"set":{"payload":1}}`).problem(t, http.StatusUnprocessableEntity)
+	b.post(t, "/v1/jobs/a/retry", `{"set":{"payload":{"n":1},"payload.n":9007199254740993,"request.path":"/x"},"reason":"wrong"}`).ok(t, http.StatusOK)
+	if job, err := b.client.Get(t.Context(), "a"); err != nil || string(job.Payload) != `{"n":9007199254740993}` || job.Request.Path != "/x" || job.Status != jobs.Pending {
+		t.Errorf("the job is %+v; %v", job, err)
+	}
+	got := decode[Acted](t, b.post(t, "/v1/jobs/retry", `{"status":["cancelled"],"destination":"shop","set":{"payload":null}}`).ok(t, http.StatusOK))
+	if got.Done != 2 {
+		t.Errorf("a filter: %+v", got)
+	}
+	b.post(t, "/v1/jobs/a/retry", `{"set":{"payload":2}}`).problem(t, http.StatusConflict)
+	if lines := b.log.lines("msg=audit"); !strings.Contains(strings.Join(lines, ""), `change="set payload, payload.n, request.path"`) {
+		t.Errorf("the audit has %q", lines)
+	}
+}

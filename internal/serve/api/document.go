@@ -103,7 +103,7 @@ func document(h huma.API) []byte {
 
 // strict are the schemas without additional properties: of bodies, and of responses that would
 // otherwise match another schema.
-var strict = []string{"Completion", "KnownJob", "Reason", "Selection", "Trip"}
+var strict = []string{"Completion", "KnownJob", "Reason", "RetryOptions", "RetrySelection", "Selection", "Trip"}
 
 // errorTexts describe the error responses.
 var errorTexts = map[int]string{

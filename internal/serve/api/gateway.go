@@ -20,6 +20,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/tidegate/tidegate/internal/base/text"
 	"github.com/tidegate/tidegate/internal/call/httpjob"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/serve/access"
@@ -125,7 +126,7 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) *Problem {
 	h := w.Header()
 	h.Set("Tidegate-Job", job.ID)
 	a.warnUnserved(r.Context(), h, job.Destination)
-	accepted := GatewayJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: job.Duplicate}
+	accepted := GatewayJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: job.Duplicate, Replaced: job.Replaced}
 	if wait > 0 {
 		ended, done, err := a.awaitJob(waiting, accepted.ID, wait)
 		defer done()
@@ -302,6 +303,8 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			s.Batch = value
 		case "Order":
 			s.Order = jobs.Ordering(value)
+		case "Replace":
+			err = replaceOption(value, s)
 		case "Priority":
 			s.Priority = jobs.Priority(value)
 		case "Ttl":
@@ -318,7 +321,7 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			}
 			s.Cost = &cost
 		default:
-			err = errors.New("is not known; there are Tidegate-Key, -TTL, -Priority, -Order, -Retry, -Batch and -Cost")
+			err = errors.New("is not known; there are Tidegate-Key, -TTL, -Priority, -Order, -Replace, -Retry, -Batch and -Cost")
 		}
 		if err != nil {
 			p := newProblem(http.StatusBadRequest, "the header %s cannot be accepted", name)
@@ -327,6 +330,27 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 		}
 	}
 	return nil
+}
+
+// replaceOption reads a replace-key, such as "profile-7; delay=5s; max=10m".
+func replaceOption(value string, s *jobs.Spec) (err error) {
+	key, options, _ := strings.Cut(value, ";")
+	s.Replace = strings.TrimSpace(key)
+	for part := range strings.SplitSeq(options, ";") {
+		name, given, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch {
+		case name == "delay" && err == nil:
+			s.Delay, err = config.ParseDuration(given)
+		case name == "max" && err == nil:
+			s.ReplaceMax, err = config.ParseDuration(given)
+		case name != "" && err == nil:
+			err = fmt.Errorf("%q is not known; write a key, and perhaps a delay and the longest one, such as profile-7; delay=5s; max=10m", text.Cut(name, 40))
+		}
+	}
+	if s.Replace == "" && err == nil {
+		err = errors.New("has no key; write one, such as profile-7")
+	}
+	return err
 }
 
 // preference is what a request wants by the header Prefer (RFC 7240): its wait, at most longestWait, and whether it is
@@ -437,6 +461,7 @@ func (a *api) gatewayOperations() {
 			header("Idempotency-Key", "The same request with it is accepted once, for each token and destination.", "order-7"),
 			header("Tidegate-Key", "The job's key.", "alice"), header("Tidegate-TTL", "Expires the job after this time.", "1h"),
 			header("Tidegate-Priority", "high, default or low.", "high"), header("Tidegate-Order", "key or none; see order of a job to enqueue.", "key"),
+			header("Tidegate-Replace", "Its replace-key: the newest job of a key wins. With a delay each new job begins the wait anew, up to max.", "profile-7; delay=5s; max=10m"),
 			header("Tidegate-Retry", "Its retry policy.", "max=3,initial=10s"),
 			header("Tidegate-Batch", "Its batch.", "monday"), header("Tidegate-Cost", "What the call takes of declared limits.", "1"),
 		)

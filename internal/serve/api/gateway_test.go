@@ -282,6 +282,9 @@ func TestGatewayRefuses(t *testing.T) {
 		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Cost", "a"}, 400, "whole number"},
 		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Priority", "urgent"}, 422, "job.priority"},
 		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Order", "key"}, 422, "has no key"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Replace", "; delay=5s"}, 400, "write one, such as profile-7"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Replace", "k; dealy=5s"}, 400, "such as profile-7; delay=5s; max=10m"},
+		{"POST", "/to/shop/x", "{}", []string{"Tidegate-Replace", "k; max=5s"}, 422, "job.replace_max"},
 		{"POST", "/to/shop/x", "{}", []string{"Idempotency-Key", strings.Repeat("k", 256)}, 400, "1 to 255"},
 		{"POST", "/to/shop/x", "{}", []string{"As", "read"}, 403, "scope"},
 		{"POST", "/to/shop/x", "{}", []string{"As", "nobody"}, 401, "token"},
@@ -303,6 +306,11 @@ func TestGatewayRefuses(t *testing.T) {
 	job, err := b.client.Get(t.Context(), decode[GatewayJob](t, got).ID)
 	if err != nil {
 		t.Fatal(err)
+	}
+	first := decode[GatewayJob](t, b.post(t, "/to/stock/x", "1", "Tidegate-Replace", "p; delay=5m; max=10m", "As", "enqueue").ok(t, http.StatusAccepted))
+	second := decode[GatewayJob](t, b.post(t, "/to/stock/x", "2", "Tidegate-Replace", "p", "As", "enqueue").ok(t, http.StatusAccepted))
+	if first.Replaced != "" || second.Replaced != first.ID {
+		t.Errorf("%s replaced %q", second.ID, second.Replaced)
 	}
 	if job.Key != "alice" || job.ExpiresAt == nil || job.Priority != jobs.PriorityHigh || job.Retry.MaxRetries != 3 || job.Batch != "monday" || job.Cost != 2 || job.Order != jobs.OrderKey || !job.Gateway {
 		t.Errorf("job %+v", job)

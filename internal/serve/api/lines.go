@@ -337,7 +337,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 			item.Errors = []ProblemField{{place(item.Index).of("id"), idTaken}}
 		case result.Job != nil:
 			s.many.destinations[result.Job.Destination] = true
-			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
+			item.ID, item.Status, item.Duplicate, item.Replaced = result.Job.ID, string(result.Job.Status), result.Job.Duplicate, result.Job.Replaced
 			if i < len(etas) {
 				item.ETA = etas[i]
 			}

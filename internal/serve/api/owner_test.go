@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -81,5 +82,26 @@ func TestGivenIDsAreOwned(t *testing.T) {
 	// No answer names the owner.
 	if answer := b.get(t, "/v1/jobs/order-1001").ok(t, http.StatusOK); strings.Contains(answer.body, "owner") {
 		t.Errorf("the job is shown with its owner: %s", answer.body)
+	}
+}
+
+// A replace-key belongs to the name of a token, so that no token cancels the jobs of another.
+func TestReplaceKeysAreOwned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	enqueue := func(name string) jobs.Job {
+		t.Helper()
+		return decode[jobs.Job](t, b.post(t, "/v1/jobs", `{"destination":"shop","payload":1,"replace":"k","delay":"1h","replace_max":7200}`, "As", "enqueue", "Name", name).ok(t, http.StatusCreated))
+	}
+	mine := enqueue("shop")
+	if theirs := enqueue("eve"); theirs.Replaced != "" {
+		t.Errorf("a token replaced another one's job %s", theirs.Replaced)
+	}
+	if again := enqueue("shop"); again.Replaced != mine.ID || again.Replace != "k" || again.AvailableAt.Sub(again.CreatedAt) < 59*time.Minute {
+		t.Errorf("the second job %+v replaced %q, want %s", again, again.Replaced, mine.ID)
+	}
+	many := decode[Enqueued](t, b.post(t, "/v1/jobs", `[{"destination":"shop","payload":1,"replace":"many"},{"destination":"shop","payload":2,"replace":"many"}]`).ok(t, http.StatusCreated))
+	if many.Items[1].Replaced != many.Items[0].ID {
+		t.Errorf("of an array %+v", many.Items)
 	}
 }

@@ -49,6 +49,8 @@ type Job struct {
 	Priority        string                  `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
 	Order           string                  `json:"order,omitempty" enum:"key,none" doc:"How it is called among the jobs of its key, if it says so; absent: as its destination says." example:"key"`
 	Blocks          bool                    `json:"blocks,omitempty" doc:"True of a failed job that keeps its place in the order of its key: the later jobs of the key wait until it is retried or cancelled." example:"false"`
+	Replace         string                  `json:"replace,omitempty" doc:"Its replace-key, if it has one: the newest job of the key wins." example:"profile-7"`
+	Replaced        string                  `json:"replaced,omitempty" doc:"The id of the job that it replaced, which had not started and ended as cancelled. Left out of lists." example:"post-6"`
 	Payload         anyJSON                 `json:"payload" required:"false" doc:"The body of the call, any JSON. Left out of lists; null where redacted."`
 	Request         Request                 `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
 	Batch           string                  `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
@@ -76,6 +78,7 @@ type Job struct {
 	LastError       string                  `json:"last_error" doc:"What went wrong last." example:""`
 	Reason          string                  `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
 	Worker          string                  `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
+	Edits           int                     `json:"edits,omitempty" doc:"How often a retry has changed it; absent: never." example:"1"`
 	Crashes         int                     `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool                    `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
 	Waiting         orNull[explain.Waiting] `json:"waiting" doc:"Why it does not run now, or that its worker is lost; null if it runs or has ended, and in answers to an enqueue."`
@@ -119,6 +122,9 @@ type NewJob struct {
 	Cost           *int           `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What a call takes of each window of the destination's declared limits; 1 unless given. A cost above a window is refused: the job can never run." example:"40"`
 	Costs          map[string]int `json:"costs,omitempty" doc:"What a call takes of named limits, by their units, up to 8, each 1 to 1000000000; the destination's estimate, or 1, unless given." example:"{\"tokens\":1200}"`
 	AvailableAt    *time.Time     `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
+	Delay          *ttl           `json:"delay,omitempty" doc:"Do not start it before this time from the enqueue; less than ttl. Not together with available_at."`
+	Replace        string         `json:"replace,omitempty" doc:"Its replace-key: the newest job of a key wins. If the job enqueued before it under this key, for the same destination and priority and by a token of the same name, has not started, that job ends as cancelled, and this one takes its place in the queue; with delay each new job begins the wait anew. Not together with after." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"profile-7"`
+	ReplaceMax     *ttl           `json:"replace_max,omitempty" doc:"With replace and delay: the last of the jobs that replace each other is due at the latest this time after the first one was enqueued."`
 	OnSuccess      string         `json:"on_success,omitempty" doc:"URL of a signed callback when it has completed. Its host is in CALLBACK_HOSTS." example:"https://app.example.com/done"`
 	OnFailure      string         `json:"on_failure,omitempty" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
 	TTL            *ttl           `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
@@ -155,6 +161,7 @@ type GatewayJob struct {
 	Destination string `json:"destination" doc:"The API that it is published to." example:"shop"`
 	Status      string `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands." example:"pending"`
 	Duplicate   bool   `json:"duplicate" doc:"True: a request with this Idempotency-Key had enqueued it." example:"false"`
+	Replaced    string `json:"replaced,omitempty" doc:"The id of the job that it replaced, by its replace-key." example:"post-6"`
 }
 
 // Enqueued is the answer to an enqueue of many.
@@ -172,6 +179,7 @@ type EnqueuedItem struct {
 	ID        string         `json:"id,omitempty" doc:"Its id, if it is known." example:"post-7"`
 	Status    string         `json:"status,omitempty" doc:"Its status, if it is known." example:"pending"`
 	Duplicate bool           `json:"duplicate" doc:"True if its id existed: nothing was enqueued." example:"false"`
+	Replaced  string         `json:"replaced,omitempty" doc:"The id of the job that it replaced, by its replace-key." example:"post-6"`
 	ETA       *jobs.ETA      `json:"eta,omitempty" doc:"When it starts; of the first 100 that were enqueued at once."`
 	Errors    []ProblemField `json:"errors,omitempty" doc:"Why it was refused: all that is wrong with it."`
 }

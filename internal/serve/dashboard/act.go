@@ -47,8 +47,8 @@ type question struct {
 	Points      []string
 	// Fields are the hidden fields of the form, by name and value.
 	Fields [][2]string
-	// AskReason asks for a reason.
-	AskReason bool
+	// AskReason asks for a reason, AskSet for changes of the jobs.
+	AskReason, AskSet bool
 	// Submit is the text of the button, "" for none; Danger colours it.
 	Submit string
 	Danger bool
@@ -107,6 +107,7 @@ type selection struct {
 	all    bool
 	filter filter
 	ids    []string
+	set    []ops.Edit // of a retry
 }
 
 // jobsAct reads an act on selected jobs.
@@ -125,6 +126,18 @@ func (d *Dashboard) jobsAct(r *http.Request) (act, error) {
 			s.ids = append(s.ids, id)
 		}
 	}
+	if s.act.Action == jobs.ActionRetry {
+		for line := range strings.Lines(r.PostFormValue("set")) {
+			if line = strings.TrimSpace(line); line == "" {
+				continue
+			}
+			e, err := ops.ParseEdit(line)
+			if err != nil {
+				return act{}, wrong("A line of the changes %s.", err)
+			}
+			s.set = append(s.set, e)
+		}
+	}
 	status := jobs.Status(s.filter.Status)
 	switch err := s.filter.check(); {
 	case err != nil:
@@ -138,11 +151,14 @@ func (d *Dashboard) jobsAct(r *http.Request) (act, error) {
 	case len(s.ids) > mostIDs:
 		return act{}, wrong("%d jobs are selected; the limit is %d. Use a filter for more.", len(s.ids), mostIDs)
 	}
-	a := act{back: access.LocalPath(r.PostFormValue("back")), do: func(ctx context.Context, why ops.Why) (flash, error) { return d.actOnJobs(ctx, s, why) }}
+	a := act{back: access.LocalPath(r.PostFormValue("back")), do: func(ctx context.Context, why ops.Why) (flash, error) {
+		why.Set = s.set
+		return d.actOnJobs(ctx, s, why)
+	}}
 	if a.back == "/" {
 		a.back = s.filter.URL()
 	}
-	if s.all || len(s.ids) != 1 || s.act.Danger {
+	if s.all || len(s.ids) != 1 || s.act.Danger || r.PostFormValue("edit") != "" {
 		a.ask = func(ctx context.Context) (question, error) { return d.askAboutJobs(ctx, s) }
 	}
 	return a, nil
@@ -151,7 +167,7 @@ func (d *Dashboard) jobsAct(r *http.Request) (act, error) {
 // askAboutJobs shows the act and the number of jobs.
 func (d *Dashboard) askAboutJobs(ctx context.Context, s selection) (question, error) {
 	verb, past := s.act.Verb, s.act.Past
-	q := question{Danger: s.act.Danger, AskReason: true, Points: []string{s.act.Means}, Fields: [][2]string{{"action", string(s.act.Action)}}}
+	q := question{Danger: s.act.Danger, AskReason: true, AskSet: s.act.Action == jobs.ActionRetry, Points: []string{s.act.Means}, Fields: [][2]string{{"action", string(s.act.Action)}}}
 	n := len(s.ids)
 	what := plural(n, "selected job", "selected jobs")
 	if s.all {
@@ -200,6 +216,9 @@ func (d *Dashboard) actOnJobs(ctx context.Context, s selection, why ops.Why) (fl
 			}
 		}
 	}
+	if errors.Is(err, jobs.ErrInvalid) && len(s.set) > 0 {
+		return flash{}, wrong("The jobs are left as they are: %s.", text.Cut(strings.TrimPrefix(err.Error(), "jobs: retry: "), 500))
+	}
 	if err != nil && sum == (jobs.ActSummary{}) {
 		return flash{}, absentDestination(fmt.Errorf("%s jobs: %w", s.act.Action, err))
 	}
@@ -227,6 +246,8 @@ func refusal(err error) string {
 	}
 	s, ok := errors.AsType[*jobs.StatusError](err)
 	switch {
+	case errors.Is(err, jobs.ErrInvalid):
+		return text.Cut(err.Error(), 300)
 	case !ok:
 		return ""
 	case s.Detail != "":

@@ -107,6 +107,27 @@ func TestSelected(t *testing.T) {
 	s.post("/jobs", url.Values{"action": {"retry"}, "id": {"a-000002"}}).shows(t, http.StatusOK, "Retried 1 job.")
 }
 
+// A retry can change jobs: one by its page, and the jobs of a filter.
+func TestRetryWithChanges(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.fill("shop", "a", 3)
+	ids := []string{"a-000001", "a-000002"}
+	s.post("/jobs", url.Values{"action": {"cancel"}, "id": ids, "confirm": {"1"}}).shows(t, http.StatusOK, "Cancelled 2 jobs.")
+	s.get("/jobs/a-000001").shows(t, http.StatusOK, "Change and retry")
+	one := url.Values{"action": {"retry"}, "id": ids[:1], "edit": {"1"}}
+	s.post("/jobs", one).shows(t, http.StatusOK, "Retry 1 selected job?", "Changes")
+	one.Set("confirm", "1")
+	one.Set("set", "key=bob")
+	s.post("/jobs", one).shows(t, http.StatusBadRequest, "cannot be changed")
+	one.Set("set", "payload.title=Sunset\r\n\r\npayload.n = 7")
+	s.post("/jobs", one).shows(t, http.StatusOK, "Retried 0 jobs; 1 was refused (", "that is no object")
+	one.Set("set", "payload={}\r\npayload.title=Sunset")
+	s.post("/jobs", one).shows(t, http.StatusOK, "Retried 1 job.")
+	s.get("/jobs/a-000001").shows(t, http.StatusOK, `"title": "Sunset"`, "set payload, payload.title")
+	s.post("/jobs", url.Values{"action": {"retry"}, "scope": {"all"}, "status": {"cancelled"}, "confirm": {"1"}, "set": {"payload=8"}}).shows(t, http.StatusOK, "Retried 1 job.")
+}
+
 // What cannot be meant does nothing and says why.
 func TestWrongForms(t *testing.T) {
 	t.Parallel()

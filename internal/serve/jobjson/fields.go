@@ -40,11 +40,14 @@ var fields = []field{
 	{"cost", func(v []byte, s *jobs.Spec) error { return setNumber(v, &s.Cost) }},
 	{"costs", func(v []byte, s *jobs.Spec) error { return setStrict(v, mostCostsBytes, &s.Costs) }},
 	{"available_at", func(v []byte, s *jobs.Spec) error { return setTime(v, &s.At) }},
+	{"delay", func(v []byte, s *jobs.Spec) error { return setPlainDuration(v, &s.Delay) }},
+	{"replace", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Replace) }},
+	{"replace_max", func(v []byte, s *jobs.Spec) error { return setPlainDuration(v, &s.ReplaceMax) }},
 	{"batch", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Batch) }},
 	{"after", func(v []byte, s *jobs.Spec) error { return setTexts(v, mostParents, &s.After) }},
 	{"on_success", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnSuccess) }},
 	{"on_failure", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnFailure) }},
-	{"ttl", func(v []byte, s *jobs.Spec) error { return setTTL(v, &s.TTL) }},
+	{"ttl", func(v []byte, s *jobs.Spec) error { return setDuration(v, &s.TTL) }},
 	{"if_late", func(v []byte, s *jobs.Spec) error { return setText(v, &s.IfLate) }},
 	{"expires_at", func(v []byte, s *jobs.Spec) error { return setTime(v, &s.ExpiresAt) }},
 }
@@ -130,35 +133,45 @@ func setTexts(value []byte, most int, into *[]string) error {
 	return nil
 }
 
-// setTTL takes a duration: a string such as "7d", a number of seconds, or null for none.
-func setTTL(value []byte, into **time.Duration) error {
+// setDuration takes a duration: a string such as "7d", a number of seconds, or null for none.
+func setDuration(value []byte, into **time.Duration) error {
 	const most = math.MaxInt64 / int64(time.Second)
 	var given any
 	err := json.Unmarshal(value, &given)
-	var ttl time.Duration
+	var d time.Duration
 	switch given := given.(type) {
 	case nil:
 		if err == nil {
 			return nil
 		}
-		err = errNoTTL
+		err = errNoDuration
 	case string:
-		ttl, err = config.ParseDuration(given)
+		d, err = config.ParseDuration(given)
 	case float64:
 		if math.Abs(given) >= float64(most) {
 			err = errors.New("is too long")
 		}
-		ttl = time.Duration(given * float64(time.Second))
+		d = time.Duration(given * float64(time.Second))
 	default:
-		err = errNoTTL
+		err = errNoDuration
 	}
 	if err == nil {
-		*into = &ttl
+		*into = &d
 	}
 	return err
 }
 
-var errNoTTL = errors.New(`must be a duration such as "7d", or a number of seconds`)
+// setPlainDuration is setDuration where 0 is the same as none.
+func setPlainDuration(value []byte, into *time.Duration) error {
+	var d *time.Duration
+	err := setDuration(value, &d)
+	if d != nil {
+		*into = *d
+	}
+	return err
+}
+
+var errNoDuration = errors.New(`must be a duration such as "7d", or a number of seconds`)
 
 // setNumber takes a whole number, or null for none.
 func setNumber(value []byte, into **int) error {

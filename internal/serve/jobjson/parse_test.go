@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, order, retry, max_reschedules, cost, costs, available_at, batch, after, on_success, on_failure, ttl, if_late, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, order, retry, max_reschedules, cost, costs, available_at, delay, replace, replace_max, batch, after, on_success, on_failure, ttl, if_late, expires_at"
 	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
@@ -99,7 +99,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"payload":1,"available_at":1700000000}`, `available_at: must be a string`},
 		{`{"payload":1,"Destination":"shop"}`, `Destination: is not a field of a job to enqueue; did you mean destination?`},
 		{`{"payload":1,"kye":"a"}`, `kye: is not a field of a job to enqueue; did you mean key?`},
-		{`{"payload":1,"delay":"5m"}`, `delay: ` + unknownField},
+		{`{"payload":1,"delay":"soon"}`, `delay: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{`{"payload":1,"replace":7,"replace_max":true}`, `replace: must be a string; replace_max: must be a duration such as "7d", or a number of seconds`},
 		{`{"payload":1,"Status":"pending"}`, `Status: ` + unknownField},
 		{`{"payload":1,"status":nonsense}`, `is not valid JSON: invalid character 'o' in literal null (expecting 'u')`},
 		{`{"payload":1,"response":{"status":}}`, `is not valid JSON: invalid character '}' looking for beginning of value`},

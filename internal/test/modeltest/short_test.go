@@ -12,3 +12,10 @@ const (
 	parts     = 1
 	racing    = 3 * time.Second
 )
+
+// replaces is how many jobs TestReplacesWhileWorkersFetch enqueues, by how many callers and of how many replace-keys.
+const (
+	replaces     = 1500
+	replacers    = 10
+	replacedKeys = 30
+)

@@ -12,3 +12,10 @@ const (
 	parts     = 2
 	racing    = time.Minute
 )
+
+// replaces is how many jobs TestReplacesWhileWorkersFetch enqueues, by how many callers and of how many replace-keys.
+const (
+	replaces     = 10_000
+	replacers    = 20
+	replacedKeys = 100
+)

@@ -162,7 +162,7 @@ func (s *System) Do(ctx context.Context, a Act, ids []string, why Why) (Results,
 			unique = append(unique, id)
 		}
 	}
-	found, err := s.client.Act(ctx, a.Action, unique, jobs.By(why.By), jobs.Because(why.Reason))
+	found, err := s.client.Act(ctx, a.Action, unique, why.options()...)
 	for _, r := range found {
 		item := Result{ActResult: r}
 		switch {
@@ -192,7 +192,7 @@ func (s *System) DoWhere(ctx context.Context, a Act, f jobs.Filter, why Why) (jo
 	if err != nil {
 		return jobs.ActSummary{}, err
 	}
-	sum, err := s.client.ActWhere(ctx, a.Action, f, jobs.By(why.By), jobs.Because(why.Reason))
+	sum, err := s.client.ActWhere(ctx, a.Action, f, why.options()...)
 	if !jobs.Refused(err) {
 		s.actedOn(ctx, a, FilterWords(f), sum, err, why)
 	}
@@ -220,5 +220,9 @@ func (s *System) Matching(ctx context.Context, a Act, f jobs.Filter) (int, error
 
 // actedOn logs an act on jobs.
 func (s *System) actedOn(ctx context.Context, a Act, target string, sum jobs.ActSummary, err error, why Why) {
-	s.acted(ctx, string(a.Action)+" jobs", target, err, why, slog.Int("count", sum.Done+sum.Asked), slog.Int("refused", sum.Refused))
+	attrs := []slog.Attr{slog.Int("count", sum.Done+sum.Asked), slog.Int("refused", sum.Refused)}
+	if changed := why.changed(); changed != "" {
+		attrs = append(attrs, slog.String("change", changed))
+	}
+	s.acted(ctx, string(a.Action)+" jobs", target, err, why, attrs...)
 }

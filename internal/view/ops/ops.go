@@ -6,6 +6,7 @@ package ops
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 
@@ -47,7 +48,16 @@ func New(o Options) *System {
 func (s *System) breakers() breaker.Namespace { return breaker.Namespace(s.client.Namespace()) }
 
 // Why is the operator that acts, and the reason, which histories show.
-type Why struct{ By, Reason string }
+type Why struct {
+	By, Reason string
+	Set        []Edit // of a retry
+}
+
+// Edit changes a part of the jobs that are retried, as [jobs.Set] does.
+type Edit struct {
+	Path  string
+	Value json.RawMessage
+}
 
 // Page is a page of a list.
 type Page[T any] struct {

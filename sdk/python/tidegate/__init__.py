@@ -81,7 +81,7 @@ class Tidegate:
 
     def enqueue(self, destination: str, payload: Any, *, id: Optional[str] = None, **fields: Any) -> Json:
         """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, order, batch, retry,
-        cost, request, available_at, after, … With an id of your own the enqueue may be repeated."""
+        cost, request, available_at, delay, replace (the newest job of this key wins), replace_max, after, … With an id of your own the enqueue may be repeated."""
         job = {"id": id or str(uuid.uuid4()), "destination": destination, "payload": payload, **fields}
         return self._json("POST", "/v1/jobs", job)
 
@@ -122,6 +122,12 @@ class Tidegate:
 
     def cancel(self, id: str, reason: str = "") -> Json:
         return self._json("POST", f"/v1/jobs/{_part(id)}/cancel", {"reason": reason} if reason else None)
+
+    def retry(self, id: str, set: Optional[Mapping[str, Any]] = None, reason: str = "") -> Json:
+        """Runs a failed or cancelled job again. set changes it before: values by their paths, such as
+        {"payload.title": "Sunset"}."""
+        body = {**({"set": dict(set)} if set else {}), **({"reason": reason} if reason else {})}
+        return self._json("POST", f"/v1/jobs/{_part(id)}/retry", body or None)
 
     # Results of jobs that their API has accepted
 

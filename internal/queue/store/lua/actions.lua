@@ -6,16 +6,17 @@
 -- ARGV[4] states in which to act, as ',pending,retry,' ('' = all)   ARGV[5...] ids
 -- returns per job: the effect (store.Effect), its state before ('-' if it does not exist)
 local by, why, states = ARGV[2], ARGV[3], ARGV[4]
-local first_id = 5
-local REFUSED, DONE, REQUESTED, SKIPPED, ORPHAN, TOO_LATE, STUCK = 0, 1, 2, 3, 4, 5, 7
+local first_id, last_id = 5, #ARGV
+local edit -- of edit.lua: changes the job of ARGV[i], and returns what its history says of that; nil if it has changed
+local REFUSED, DONE, REQUESTED, SKIPPED, ORPHAN, TOO_LATE, STUCK, REPLACED, CHANGED = 0, 1, 2, 3, 4, 5, 7, 8, 9
 
--- Calls act(id, key, state, fields) for each job in one of the wanted states; fields are
+-- Calls act(id, key, state, fields, i) for each job in one of the wanted states, the id in ARGV[i]; fields are
 -- state and those in names. act returns the effect and, where it differs, the state to
 -- report.
 local function act_on_each(names, act)
   allow_when_full()
   local out = {}
-  for i = first_id, #ARGV do
+  for i = first_id, last_id do
     local id = ARGV[i]
     local key = task(id)
     local fields = redis.call('HMGET', key, 'state', unpack(names))
@@ -26,7 +27,7 @@ local function act_on_each(names, act)
     elseif states ~= '' and not string.find(states, ',' .. state .. ',', 1, true) then
       effect = SKIPPED
     else
-      effect, instead = act(id, key, state, fields)
+      effect, instead = act(id, key, state, fields, i)
     end
     out[#out + 1] = effect
     out[#out + 1] = instead or state

@@ -6,10 +6,10 @@
 -- ARGV[3...] per job: id, encoded message, what else there is as a JSON object ('' =
 --   nothing): delay and ttl in ms, at and expires_at in unix ms, batch, created in
 --   unix ms, after (ids of its parents), key, order, payload (of a long one the numbers of the
---   message's bytes before it and up to its end)
+--   message's bytes before it and up to its end), replace ('<owner> <replace-key>'), replace_max in ms
 -- returns per job: 1 enqueued, 0 the id exists already; with a delay or a ttl, which
---   count from now by this clock, and for one that has expired at once, {1,
---   available_at, expires_at, when it expired} in unix ms ('' = none)
+--   count from now by this clock, for one that has expired at once, and for one that replaces another, {1,
+--   available_at, expires_at, when it expired} in unix ms ('' = none), and then the replaced job, the state of the new one}
 --
 -- The fields written are asynq's own enqueue and schedule scripts' (v0.26.0),
 -- so that a job is an asynq task to asynq's tools.
@@ -21,14 +21,27 @@ local keyed = false
 -- Enqueues a job with options.
 local function special(id, key, message, more)
   local o = cjson.decode(more)
-  local fields = { 'msg', message }
+  local fields, due = { 'msg', message }, nil
   local function set(name, value)
     fields[#fields + 1] = name
     fields[#fields + 1] = value
   end
   local at, expires = o.at, o.expires_at
+  local old, since = o.replace and rare().newest(o.replace, id), now_ms
+  if old then
+    since = old.replace_since or now_ms
+    set('replaced', old.id)
+  end
+  if o.replace then
+    set('replace', o.replace)
+    set('replace_since', since)
+  end
   if o.delay then
     at = math.ceil(clock[1] * 1000 + clock[2] / 1000 + o.delay) -- never early
+    if o.replace_max and at > since + o.replace_max then
+      at = since + o.replace_max
+      o.delay = math.max(0, at - now)
+    end
   end
   if o.ttl then
     expires = now + o.ttl
@@ -68,9 +81,13 @@ local function special(id, key, message, more)
   if is_ready then
     set('state', 'pending')
     set('pending_since', client_now)
-    ready[#ready + 1] = id
   end
   redis.call('HSET', key, unpack(fields))
+  if not (old and rare().take_place(old, id, key, o.key, o.order, at, expired)) then
+    ready[#ready + 1] = is_ready and id or nil
+  elseif at then
+    at, due = nil, at
+  end
   if o.batch then
     redis.call('ZADD', ours .. 'batch:' .. o.batch, int(o.created), id)
     redis.call('ZADD', ours .. 'batches', now_ms, o.batch)
@@ -87,8 +104,10 @@ local function special(id, key, message, more)
       rare().to_timed(id, key, 'scheduled', at, '')
     end
   end
-  if o.delay or o.ttl or expired then
-    return { 1, at and int(at) or '', expires and int(expires) or '', expired and now_ms or '' }
+  if o.delay or o.ttl or expired or old then
+    at = at or due
+    return { 1, at and int(at) or '', expires and int(expires) or '', expired and now_ms or '', old and old.id or '',
+      old and redis.call('HGET', key, 'state') or '' }
   end
   return 1
 end

@@ -122,6 +122,7 @@ end
 
 -- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
 local rounds, gone, tombstones, archived, drained = 0, 0, 0, 0, false
+local names = { 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key', 'eta', 'order', 'line' }
 local types -- of archived tasks: how many, by type
 repeat
   rounds = rounds + 1
@@ -139,7 +140,14 @@ repeat
   end
   for i, id in ipairs(ids or {}) do
     local key, by = task(id), nil
-    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key', 'refusals', 'job_key', 'eta', 'order', 'line')
+    local f = redis.call('HMGET', key, unpack(names))
+    local heir = f[2] and f[2] ~= 'pending' and not pop_held and rare().heir_of(key)
+    if heir then
+      gone, tombstones = gone + 1, tombstones + 1
+      redis.call('HDEL', key, 'tombstone')
+      id, key = heir, task(heir)
+      f = redis.call('HMGET', key, unpack(names))
+    end
     if f[9] and pop_held then
       by = f[7]
       f[7] = rare().restore_key(key, f[9])

@@ -12,7 +12,7 @@ return act_on_each({ 'expires_at', 'action' }, function(id, key, state, f)
     return DONE
   elseif state ~= 'active' and state ~= 'accepted' then
     return REFUSED
-  elseif action == 'cancel' then
+  elseif action == 'cancel' or action == 'replace' then
     return REFUSED, 'cancelling'
   end
   if action ~= 'pause' and state == 'accepted' then -- no worker has to know

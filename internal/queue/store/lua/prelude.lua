@@ -302,6 +302,20 @@ local function take_out(id, key, state)
   end
 end
 
+-- A job that replaces a pending one enters the list at its back, and is the heir of the other one's place: the first
+-- of the two places that is reached counts. Takes the heir of a tombstone out of its own place, and returns its id; nil
+-- if none is pending.
+local function heir_of(key)
+  local heir = redis.call('HGET', key, 'heir')
+  if heir then
+    redis.call('HDEL', key, 'heir')
+    if redis.call('HGET', task(heir), 'state') == 'pending' then
+      take_out(heir, task(heir), 'pending')
+      return heir
+    end
+  end
+end
+
 -- Subtracts n ids that were dropped from the pending list.
 local function count_tombstones_down(n)
   if n > 0 and (redis.call('LLEN', asynq .. 'pending') == 0 or redis.call('DECRBY', ours .. 'tombstones', n) <= 0) then
@@ -364,6 +378,7 @@ local function to_front(id, key)
       redis.call('ZADD', ours .. 'turns', string.format('%.17g', (owed or turn_now()) - 0.001), name) -- before others of that time
     end
   else
+    redis.call('HDEL', key, 'tombstone') -- of its place as an heir
     if redis.call('RPUSH', asynq .. 'pending', id) == 1 then
       wake()
     end
@@ -487,6 +502,7 @@ local function first_of_line(name)
     if member and f[2] == 'waiting' and (tonumber(f[3] or '') or 0) <= 0 then
       take_out(id, key, 'waiting')
       keep_age(id, key)
+      redis.call('HDEL', key, 'tombstone') -- of its place as an heir
       redis.call('HSET', key, 'state', 'pending')
       if redis.call('RPUSH', asynq .. 'pending', id) == 1 then
         wake()
@@ -588,7 +604,7 @@ end
 -- Applies an action that was requested while the job ran and that it would otherwise
 -- leave for target. Returns the new state, or nil if none was requested.
 local function apply_action(id, key, action, target)
-  if action == 'cancel' then
+  if action == 'cancel' or action == 'replace' then
     local why = redis.call('HMGET', key, 'action_by', 'action_reason')
     finish(id, key, 'cancelled', why[2] or 'cancelled')
     append_history(key, { { status = 'cancelled', event = 'cancelled', detail = why[2] or '', by = why[1] or nil } })
@@ -658,6 +674,90 @@ local function fail_outside(id, key, trigger, problem, entries, by)
   return state or 'retry'
 end
 
+-- Makes a new job the newest one of its replace-key, which `replace` has as long as the job's record is kept, as '<owner>
+-- <key>'. Returns the job before it if that has not started; if it runs, it ends as cancelled unless its call ends it.
+local function newest(name, id)
+  local old = redis.call('HGET', ours .. 'replace', name)
+  redis.call('HSET', ours .. 'replace', name, id)
+  local key = task(old or '')
+  local names = { 'state', 'replace', 'expires_at', 'action', 'replace_since', 'key', 'job_key', 'order', 'line', 'first_due', 'pending_since', 'place_of', 'action_by', 'action_reason' }
+  local f = {}
+  for i, value in ipairs(redis.call('HMGET', key, unpack(names))) do
+    f[names[i]] = value
+  end
+  local state = f.state
+  if not state or f.replace ~= name then
+    return nil
+  end
+  redis.call('HSET', key, 'replaced_by', id)
+  if (state == 'active' or state == 'accepted') and f.action ~= 'cancel' then
+    redis.call('HDEL', key, 'action_by')
+    redis.call('HSET', key, 'action', 'replace', 'action_reason', 'replaced by ' .. id)
+    if state == 'active' then
+      redis.call('SADD', ours .. 'actions', old)
+    end
+  elseif waits[state] and f.expires_at and tonumber(f.expires_at) <= now then
+    take_out(old, key, state)
+    expire(old, key, state)
+  elseif waits[state] then
+    f.id, f.place = old, key
+    return f
+  end
+end
+
+-- Ends a job that has not started, as the new job replaces it: see newest. Unless the new one has a time of its own
+-- (timed) or has ended (over), it waits where the other one waited. Returns true if it is not to enter the pending list.
+local function take_place(old, id, key, own, order, timed, over)
+  local f, state, was = old, old.state, old.place
+  local stays = not timed and not over
+  local same = stays and (f.job_key or f.key or '') == (own or '') and (f.order or '') == (order or '')
+  local since = f.first_due or f.pending_since and int(math.floor(tonumber(f.pending_since) / 1000000))
+  if since and stays then
+    redis.call('HSET', key, 'first_due', since)
+    redis.call('ZADD', ours .. 'first_due', since, id)
+  end
+  local _, line = line_named(f.line or '')
+  if same and line then
+    redis.call('ZADD', line_of(line), int(tonumber(redis.call('ZSCORE', line_of(line), old.id) or now * 1000)), id)
+    redis.call('ZREM', line_of(line), old.id)
+    redis.call('HDEL', was, 'line')
+    redis.call('HSET', key, 'line', f.line)
+  end
+  local elsewhere = same and (state == 'held' or state == 'waiting' and line)
+  if state == 'pending' then
+    redis.call('HSET', was, 'tombstone', '1')
+    redis.call('INCR', ours .. 'tombstones')
+    local place = f.place_of or old.id
+    if redis.call('HGET', task(place), 'heir') ~= old.id then
+      place = old.id
+    end
+    if stays then
+      redis.call('HSET', task(place), 'heir', id)
+      redis.call('HSET', key, 'place_of', place)
+    end
+  elseif state == 'held' and same then
+    local name = f.key or ''
+    if f.job_key then
+      redis.call('HSET', key, 'key', name, 'job_key', f.job_key)
+    end
+    hold(id, key, name, tonumber(redis.call('ZSCORE', held_of(name), old.id) or now * 1000))
+    take_out(old.id, was, state)
+  else
+    take_out(old.id, was, state)
+  end
+  finish(old.id, was, 'cancelled', 'replaced by ' .. id)
+  append_history(was, { { status = 'cancelled', event = 'cancelled', detail = 'replaced by ' .. id } })
+  if state == 'paused' and not over then
+    park(id, key, 'paused')
+    redis.call('HSET', key, 'resume', 'pending', 'action_by', f.action_by or '', 'action_reason', f.action_reason or '')
+    append_history(key, { { status = 'paused', event = 'paused', detail = 'as ' .. old.id .. ', which it replaces', by = f.action_by or nil } })
+    return true
+  elseif elsewhere and state == 'waiting' then
+    park(id, key, 'waiting')
+  end
+  return elsewhere
+end
+
 -- Subtracts a crash: the worker of the job was taken for dead, but is alive.
 local function take_crash_back(key)
   if redis.call('HDEL', key, 'crash_run') == 1 then
@@ -691,10 +791,17 @@ local function sort_pending(n, by_id)
   for i, id in ipairs(ids) do
     local key = task(id)
     local f = redis.call('HMGET', key, 'state', 'key')
+    local heir = f[1] and f[1] ~= 'pending' and not by_id and heir_of(key)
+    if heir then
+      gone = gone + 1
+      redis.call('HDEL', key, 'tombstone')
+      id, key = heir, task(heir)
+      f = redis.call('HMGET', key, 'state', 'key')
+    end
     if f[1] ~= 'pending' then
       gone = gone + 1
       if f[1] then
-        redis.call('HDEL', key, 'tombstone')
+        redis.call('HDEL', key, 'tombstone', 'heir')
       end
     else
       local name = by_id and by_id[id] or not by_id and f[2] or ''

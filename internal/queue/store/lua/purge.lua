@@ -32,11 +32,14 @@ local function delete(id, key, f)
   if f[4] then
     leave_line(id, key, f[4])
   end
+  if f[5] and redis.call('HGET', ours .. 'replace', f[5]) == id then
+    redis.call('HDEL', ours .. 'replace', f[5])
+  end
   redis.call('DEL', key)
 end
 for _, id in ipairs(ids) do
   local key = task(id)
-  local f = redis.call('HMGET', key, 'batch', 'expires_at', 'children', 'line')
+  local f = redis.call('HMGET', key, 'batch', 'expires_at', 'children', 'line', 'replace')
   if f[3] and redis.call('EXISTS', ours .. 'children:' .. id) == 1 then
     redis.call('ZADD', ended_key, int(tonumber(highest) + minute), id)
   else

@@ -1,13 +1,23 @@
 -- Runs failed and cancelled jobs again, with their counters at 0. One that still has
 -- parents to wait for goes back to waiting (ORPHAN: its parents must be asked again), and
 -- one that had not been started goes back to the time that it was enqueued for. TOO_LATE:
--- its expiry has passed. See actions.lua.
-return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function(id, key, state, f)
+-- its expiry has passed. REPLACED: a newer job of its replace-key was enqueued. CHANGED: its message is not the one that
+-- edit.lua is to change. See actions.lua.
+return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules', 'replaced_by' }, function(id, key, state, f, i)
   local expires_at, parents, attempt, reschedules = f[2], f[3], f[4], f[5]
   if state ~= 'failed' and state ~= 'cancelled' then
     return REFUSED
   elseif expires_at and tonumber(expires_at) <= now then
     return TOO_LATE
+  elseif f[6] then
+    return REPLACED
+  end
+  local detail = why
+  if edit then
+    detail = edit(i, key)
+    if not detail then
+      return CHANGED
+    end
   end
   take_out(id, key, state)
   if attempt or reschedules then
@@ -27,6 +37,6 @@ return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function
     wait_until('expiry', id, tonumber(expires_at))
   end
   redis.call('ZREM', ours .. 'outbox', id)
-  append_history(key, { { status = orphan and 'waiting' or 'pending', event = 'retried', detail = why, by = by } })
+  append_history(key, { { status = orphan and 'waiting' or 'pending', event = 'retried', detail = detail, by = by } })
   return orphan and ORPHAN or DONE
 end)

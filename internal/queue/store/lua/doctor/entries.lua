@@ -10,6 +10,8 @@ local set, check, of, cursor, max = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local scan, remove = 'ZSCAN', 'ZREM'
 if check == 'actions' then
   scan, remove = 'SSCAN', 'SREM'
+elseif check == 'replace' then
+  scan, remove = 'HSCAN', 'HDEL'
 end
 
 local function stale(state)
@@ -111,6 +113,12 @@ function checks.line(id)
   end
 end
 
+-- The newest job of each replace-key.
+function checks.replace(name, _, id)
+  local of_job = redis.call('HGET', task(id), 'replace')
+  return of_job ~= name and stale(of_job)
+end
+
 -- Jobs of one batch, and the held jobs of one key. Its name is listed, as long as it has jobs.
 local function of_name(field, state)
   return function(id)
@@ -124,10 +132,10 @@ checks.batch, checks.held = of_name('batch'), of_name('key', 'held')
 local names = { batch = { 'batches', 'batch_unlisted' }, held = { 'held_keys', 'key_unlisted' } }
 
 local r, good = redis.call(scan, set, cursor, 'COUNT', max), false
-local width = scan == 'ZSCAN' and 2 or 1
+local width = scan == 'SSCAN' and 1 or 2
 for i = 1, #r[2], width do
   local id = r[2][i]
-  local kind, repair = checks[check](id, tonumber(r[2][i + 1] or ''))
+  local kind, repair = checks[check](id, tonumber(r[2][i + 1] or ''), r[2][i + 1])
   good = good or not kind
   if kind then
     report(kind, id)
