@@ -55,7 +55,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		d.engine.KeySlot(permit.Key(), next)
 	case limited || givesBack(permit, r.draws):
 		// The call freed capacity for a held job of the key.
-		d.engine.KeyOpened(permit.Key())
+		d.keyOpened(permit.Key())
 	}
 	return status
 }

@@ -2,6 +2,7 @@ package httpdest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,7 +134,7 @@ const unknownPause = time.Second
 const maxBy = 200
 
 // decided is the outcome of a decision on the answer to a job's call with a token.
-func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
+func (h *Destination) decided(ctx context.Context, d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
 	by := text.Line(r.Redact(d.By), maxBy)
 	answered := fmt.Errorf("answered %s; %s", statusText(code), by)
 	if d.Cost != nil {
@@ -153,7 +154,7 @@ func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string,
 	case ThenReschedule:
 		return &progress.DecidedError{Err: jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause), jobs.ExtendExpiration(d.Extend)), By: by}
 	case ThenUnauthorized:
-		scope, _ := h.credentials(job, token)
+		scope, _ := h.credentials(ctx, job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}
 	case ThenRetry:
 		return &progress.DecidedError{Err: answered, By: by}

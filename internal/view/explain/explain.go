@@ -167,6 +167,9 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if w == nil || w.Reason != Queued {
 		return w, nil
 	}
+	if by, err := e.byPool(ctx, job); by != nil || err != nil {
+		return by, err
+	}
 	named, ok := e.named[destination]
 	if !ok {
 		limits, err := breaker.Namespace(e.ns()).Limits(ctx, e.rdb, job.Destination)
