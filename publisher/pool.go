@@ -43,8 +43,9 @@ var errNoMember = errors.New("the pool of tokens is empty")
 
 // pool chooses the member for each call. The zero value has none.
 type pool struct {
-	list func() []string
-	b    *breaker.Breaker // the destination's; set before the first call
+	list  func() []string
+	b     *breaker.Breaker // the destination's; set before the first call
+	moved chan struct{}    // gets a value when a member may have calls again
 
 	mu      sync.Mutex
 	members map[string]*member
@@ -73,7 +74,7 @@ func newPool(list func() []string) *pool {
 	if list == nil {
 		return nil
 	}
-	return &pool{list: list, members: map[string]*member{}}
+	return &pool{list: list, members: map[string]*member{}, moved: make(chan struct{}, 1)}
 }
 
 // current returns the members as the pool is now. p.mu is held.
@@ -237,6 +238,10 @@ func (p *pool) opened(key string) {
 		m.generation++
 		m.full = nil
 	}
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
 }
 
 // begin notes that a call of the member begins. The returned function notes its end, and what the API said is left.
@@ -329,7 +334,7 @@ func (d *decider) member(p breaker.Permit) string {
 // keyOpened notes that a key may have calls again.
 func (d *destination) keyOpened(key string) {
 	if d.gate.pool != nil {
-		d.gate.pool.opened(key) // no job is held for a member; the gate watches the breakers
+		d.gate.pool.opened(key) // no job is held for a member: the gate waits for it
 		return
 	}
 	d.engine.KeyOpened(key)

@@ -106,7 +106,7 @@ func (b *poolFixture) accepted(n int) {
 	}
 }
 
-// once checks that each job was accepted once, and that nothing is left of any.
+// publishedOnce checks that each job was accepted once, and that nothing is left of any.
 func (b *poolFixture) publishedOnce(ids []string) {
 	b.t.Helper()
 	for _, id := range ids {
@@ -165,6 +165,34 @@ func TestPoolWithUnknownLimits(t *testing.T) {
 				t.Errorf("%d calls were refused", limited)
 			}
 		})
+	}
+}
+
+// A token that is limited for a long time holds no job: the refused one goes on at once with the other token.
+func TestPoolGoesOnWithoutALimitedToken(t *testing.T) {
+	t.Parallel()
+	b := newPool(t, fakeapi.Options{}, "a", "b")
+	full := fakeapi.HashAuth("Bearer a-token")
+	b.api.SetScript(func(_ int, r *http.Request) *fakeapi.Answer {
+		if fakeapi.HashAuth(r.Header.Get("Authorization")) == full {
+			return &fakeapi.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"600"}}}
+		}
+		return nil
+	})
+	b.publish(publisher.Concurrency(1), publisher.Breaker(breaker.Options{}))
+	ids := b.enqueueMany(20)
+	b.publishedOnce(ids)
+	if n := len(b.callsWith("a-token")); n != 1 {
+		t.Errorf("%d calls with the token that is limited, want one", n)
+	}
+	for n := 0; n < len(ids); {
+		switch e := b.event(); {
+		case e.Result == publisher.Completed && e.Member == "b":
+			n++
+		case e.Result == publisher.Rescheduled && e.Member == "a" && !e.AvailableAt.After(b.redisNow()):
+		default:
+			t.Errorf("job %s with token %s: %s, put off until %s", e.Job.ID, e.Member, e.Result, e.AvailableAt)
+		}
 	}
 }
 
