@@ -255,8 +255,8 @@ func TestNilArguments(t *testing.T) {
 		breaker.New, breaker.Judge, breaker.NewVirtual,
 		hint.Join, hint.Parse, hint.LimitReached, hint.RetryLater,
 		breakerhttp.New, breakerhttp.Judge, breakerhttp.Key, breakerhttp.Cost, breakerhttp.Outcome, breakerhttp.RateLimitedIf, breakerhttp.RateLimitedStatus, breakerhttp.Hints, breakerhttp.Logger,
-		publisher.New, httpdest.New, httpdest.OpenTokens, publisher.Attempt, httpdest.CheckRequest, publisher.Client, publisher.WithClient, publisher.Typed[int],
-		publisher.Limits, publisher.KeyBy, publisher.Reserve, publisher.Turns, publisher.Order, publisher.Breaker, publisher.Retry,
+		publisher.New, httpdest.New, httpdest.OpenTokens, httpdest.OpenPool, publisher.Attempt, httpdest.CheckRequest, publisher.Client, publisher.WithClient, publisher.Member, publisher.WithMember, publisher.Typed[int],
+		publisher.Limits, publisher.KeyBy, publisher.Pool, publisher.Reserve, publisher.Turns, publisher.Order, publisher.Breaker, publisher.Retry,
 		metrics.New, tracing.New, publishertest.NewClient, publishertest.NewJob, publishertest.Parent, publishertest.Play, publishertest.Publish, alerts.New, slack.New, pagerduty.New,
 	} {
 		v := reflect.ValueOf(f)

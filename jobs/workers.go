@@ -21,6 +21,8 @@ type WorkerInfo struct {
 	// Unreachable are the destinations that its calls do not leave for, by name; nil for
 	// none.
 	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
+	// Pools are the names of the tokens that its calls choose from, by destination; nil for none.
+	Pools map[string][]string `json:"pools,omitempty" doc:"Names of the tokens that its calls choose from, by destination with a pool of tokens; absent: none." example:"{\"deviantart\":[\"app-1\",\"app-2\"]}"`
 	// Doubts are the responses of the last hour whose status may not say what they mean, and that no
 	// answer rule decided, by destination; nil for none.
 	Doubts map[string][]Doubt `json:"doubts,omitempty" doc:"Responses of the last hour whose status may not say what they mean, and that no answer rule decided, by destination; absent: none." example:"{\"deviantart\":[{\"kind\":\"error\",\"count\":12,\"at\":\"2030-01-31T14:35:00Z\",\"sign\":\"\\\"ok\\\": false\",\"rule\":\"when: status == 200 && body.ok == false, then: fail\"}]}"`
@@ -87,6 +89,18 @@ func (all Workers) Unreached(destination string) (first UnreachableInfo, unreach
 	return first, unreached
 }
 
+// Pool returns the names of the tokens that the destination's calls choose from, as the worker with the latest
+// heartbeat has them; nil without a pool.
+func (all Workers) Pool(destination string) (members []string) {
+	var seen time.Time
+	for _, w := range all {
+		if slices.Contains(w.Destinations, destination) && w.SeenAt.After(seen) {
+			seen, members = w.SeenAt, w.Pools[destination]
+		}
+	}
+	return members
+}
+
 // Serve reports whether one of the workers serves the destination.
 func (all Workers) Serve(destination string) bool {
 	return slices.ContainsFunc(all, func(w WorkerInfo) bool { return slices.Contains(w.Destinations, destination) })
@@ -101,7 +115,7 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	}
 	out := make(Workers, 0, len(live))
 	for name, w := range live {
-		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}, ConfigVersion: w.ConfigVersion, ConfigProblem: w.ConfigProblem}
+		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}, Pools: w.Pools, ConfigVersion: w.ConfigVersion, ConfigProblem: w.ConfigProblem}
 		for _, d := range w.Destinations {
 			if !store.System(d) {
 				info.Destinations = append(info.Destinations, d)

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -141,7 +142,8 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 	if d.seen == nil || !r.called {
 		return laid{}
 	}
-	key := delivery.Key
+	limited := cmp.Or(d.member(permit), delivery.Key)
+	key := limited
 	if r.scope == jobs.ScopeGlobal {
 		key = ""
 	}
@@ -157,21 +159,21 @@ func (d *destination) lay(r callResult, job *jobs.Job, delivery *engine.Delivery
 		switch l.whose {
 		case ofTheJob:
 		case inDoubt:
-			d.seen.doubt(delivery.Key, began)
+			d.seen.doubt(limited, began)
 		case limitOfAll:
-			d.seen.refuse(delivery.Key, began)
+			d.seen.refuse(limited, began)
 		}
 	case r.countsForOutage(job.Response):
 		var own bool
 		if own, l.refusals = judgeFailure(before, o); own && !mayBeLimit(job.Response) {
 			l.whose = ofTheJob
 		} else {
-			d.seen.refuse(delivery.Key, began)
+			d.seen.refuse(limited, began)
 		}
 	case failsLimited(r.err):
-		d.seen.refuse(delivery.Key, began)
+		d.seen.refuse(limited, began)
 	case r.accepted(job.Response):
-		d.seen.accept(delivery.Key, began)
+		d.seen.accept(limited, began)
 	}
 	switch {
 	case l.refusals.calls > 0:

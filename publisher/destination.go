@@ -104,7 +104,7 @@ func (d *destination) follow(before *Publisher) {
 // prepare creates the engine and the breaker. stop is called with the reason if the worker
 // cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
-	g := &gate{reach: d.reach, unknown: d.s.unknown(), priceOf: d.priceOf, line: line{serves: d.s.onlySlots(), moved: make(chan struct{}, 1)}}
+	g := &gate{reach: d.reach, pool: newPool(d.s.pool), unknown: d.s.unknown(), priceOf: d.priceOf, line: line{serves: d.s.onlySlots(), moved: make(chan struct{}, 1)}}
 	g.reserve(d.s.reserve)
 	g.ready = func(ctx context.Context, queues int) (int, error) {
 		n, _, err := store.Ready(ctx, d.rdb, d.queues()[:queues])
@@ -136,6 +136,9 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		return fmt.Errorf("destination %s: %w", d.name, err)
 	}
 	d.breaker, g.b = b, b
+	if g.pool != nil {
+		g.pool.b = b
+	}
 	d.calls, d.cutCalls = context.WithCancelCause(WithClient(context.WithoutCancel(ctx), d.o.Client))
 	d.watchCredentials()
 	d.phase.Store(phaseStarted)
@@ -153,12 +156,12 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		d.logTransition(e)
 		switch {
 		case e.To == breaker.Closed && e.Key != "":
-			d.engine.KeyOpened(e.Key)
+			d.keyOpened(e.Key)
 			if e.Cause != breaker.CauseSuccess { // after a success the jobs are due by themselves
 				d.engine.ReleaseDeferred(e.Name)
 			}
 		case e.From == breaker.Open && e.To == breaker.Open && e.Key != "":
-			d.engine.KeyOpened(e.Key) // it may end sooner now: its jobs are held until the time before
+			d.keyOpened(e.Key) // it may end sooner now: its jobs are held until the time before
 		case e.To == breaker.Closed:
 			d.engine.ReleaseDeferred(d.name)
 		case e.To == breaker.Open && e.Key == "":
@@ -169,7 +172,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			d.observers.guard("OnEvent", func() { onEvent(e) })
 		}
 	}
-	o.OnSlot, o.FailClosed = d.engine.KeyOpened, true // without Redis no job is fetched either
+	o.OnSlot, o.FailClosed = d.keyOpened, true // without Redis no job is fetched either
 	return breaker.New(ctx, d.rdb, o)
 }
 

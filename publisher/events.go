@@ -49,6 +49,8 @@ type JobEvent struct {
 	RefusedAlone bool
 	// Incident of the breaker that deferred the job; "" without one.
 	Incident string
+	// Member of the destination's Pool whose token the call used; "" without a pool or a call.
+	Member string
 
 	deferredBy string // name of that breaker
 	outage     bool   // its call counts for an outage
@@ -86,6 +88,8 @@ const (
 type Call struct {
 	// Destination and Key of the job ("" without a key), and the id of the Job.
 	Destination, Key, Job string
+	// Member of the destination's Pool whose token the call used; "" without a pool.
+	Member string
 	// Outcome is one of the Outcome constants.
 	Outcome string
 	// Status of the HTTP response; 0 if there was none or the handler did not set it.
@@ -130,7 +134,7 @@ var Outcomes = []string{
 }
 
 func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEvent) Call {
-	c := Call{Destination: destination, Key: job.Key, Job: job.ID, Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took}
+	c := Call{Destination: destination, Key: job.Key, Job: job.ID, Member: e.Member, Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took}
 	if r := job.Response; r != nil {
 		c.Status = r.Status
 	}

@@ -48,6 +48,7 @@ const (
 type gate struct {
 	b     *breaker.Breaker
 	reach *reach
+	pool  *pool // nil without one
 
 	unknown price // of a job that is not known yet
 	priceOf func(message string, cost int) price
@@ -92,10 +93,10 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			wait(ctx, min(rest, retryTry), reachable) // a try may end sooner than it was given
 			continue
 		}
-		changed := g.b.Changed() // before the view, so that no change is missed
+		changed := g.changed() // before the view, so that no change is missed
 		view := g.b.View()
 		switch {
-		case view.Free:
+		case view.Free && g.poolFree():
 			if err := g.releaseKept(ctx); err != nil {
 				return engine.Grant{}, err
 			}
@@ -188,7 +189,13 @@ func (g *gate) allow(ctx context.Context, n int, want price, leave int, state br
 	}
 	n = min(n, max(1, int(g.atOnce.Load())))
 	started := time.Now()
-	permits, err := g.b.Cost(want.cost).Draws(want.draws...).Leave(leave).AllowN(ctx, n, lead, within)
+	var permits []breaker.Permit
+	var err error
+	if g.pool != nil {
+		permits, err = g.allowOfPool(ctx, n, want, leave)
+	} else {
+		permits, err = g.b.Cost(want.cost).Draws(want.draws...).Leave(leave).AllowN(ctx, n, lead, within)
+	}
 	if took := time.Since(started); took < g.took {
 		g.took = (g.took + took) / 2
 	} else {
@@ -236,7 +243,7 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 	}
 	r.Opened = g.waited
 	p, _ := r.Permit.(breaker.Permit)
-	switch v := g.b.View(); v.Cause {
+	switch v := g.b.Key(p.Key()).View(); v.Cause {
 	case breaker.CauseManual, breaker.CauseBudget, breaker.CauseCredentials: // the next job makes the probe
 	case breaker.CauseLearned:
 		r.Tests = v.Probes > 0 // the limit is over when expected, unless a probe was refused
@@ -251,6 +258,9 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 
 // Admit implements engine.Gate.
 func (g *gate) Admit(ctx context.Context, queue, key string, cost int, message string, permit any) engine.Admission {
+	if g.pool != nil {
+		return g.admitToPool(ctx, queue, cost, message, permit)
+	}
 	class := g.class(queue)
 	of, want := g.b.Key(key).Leave(g.leave(class)), price{cost: cost}
 	if cost > 0 {
@@ -340,7 +350,18 @@ func (g *gate) scarce() bool { return time.Now().UnixNano()-g.denied.Load() < in
 // Flowing implements engine.Gate.
 func (g *gate) Flowing() bool {
 	free, _, _ := g.reach.admit(time.Now())
-	return free && g.b.Free()
+	return free && g.b.Free() && g.poolFree()
+}
+
+// poolFree reports whether a member of the pool, if there is one, needs no permit of Redis.
+func (g *gate) poolFree() bool { return g.pool == nil || g.pool.free() }
+
+// changed is closed at the next change of the breaker; with a pool, of any breaker of the destination.
+func (g *gate) changed() <-chan struct{} {
+	if g.pool != nil {
+		return g.b.Key("member").Changed() // of any key
+	}
+	return g.b.Changed()
 }
 
 // Forwards implements engine.Gate.

@@ -103,6 +103,7 @@ type settings struct {
 	order      jobs.Ordering
 	onFail     OnFail
 	keyBy      func(*jobs.Job) (string, error) // nil: the job's key
+	pool       func() []string                 // nil: none
 	limits     []NamedLimit
 	alike      map[string]string
 	shortProbe bool

@@ -137,5 +137,5 @@ func (s settings) onlySlots() bool {
 			return false
 		}
 	}
-	return capped && s.outlasts() && !s.vary() && len(o.Rate)+len(o.KeyRate)+o.KeyConcurrency+len(s.reserve) == 0
+	return capped && s.pool == nil && s.outlasts() && !s.vary() && len(o.Rate)+len(o.KeyRate)+o.KeyConcurrency+len(s.reserve) == 0
 }

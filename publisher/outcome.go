@@ -148,7 +148,7 @@ func (d *decider) withoutPermit(job *jobs.Job, err error, event *JobEvent) store
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
-	case !ok || open.Capacity():
+	case !ok || open.Capacity() || d.ofPool(open.Name):
 		// The capacity was used up after the fetch, or Redis is away: the gate fetches the job next.
 		event.Result = Requeued
 		return store.Outcome{Kind: store.KindRequeue}
@@ -187,6 +187,10 @@ func (d *decider) afterRefused(e *ending, o *store.Outcome) {
 	switch {
 	case r.whose != ofTheJob && e.open():
 		d.countDeferred(e.status.Name, e.status.Incident, e.event)
+		if d.ofPool(e.status.Name) { // another member makes the next call, now or as soon as one may
+			o.Reason = store.ReasonOf(store.ReasonRateLimited, e.status.Name)
+			return
+		}
 		// Another job may test the API before the wait that it asked for is over.
 		until := later(e.now, e.status.OpenUntil)
 		if asked := e.now.Add(d.hinted(r.hint)); asked.After(until) {
@@ -233,6 +237,10 @@ func (d *decider) afterDenial(e *ending, o *store.Outcome) {
 	}
 	if e.open() {
 		d.countDeferred(e.status.Name, e.status.Incident, e.event)
+		if d.ofPool(e.status.Name) {
+			o.Reason = store.ReasonOf(store.ReasonCredentials, e.status.Name)
+			return
+		}
 		o.At, o.Reason = later(e.now, e.status.OpenUntil), deferredBy(e.status.Name)
 		return
 	}

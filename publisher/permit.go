@@ -15,9 +15,14 @@ import (
 func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
 	delivery.Permit = nil // it is used, or released here
+	pool, key := d.gate.pool, delivery.Key
+	if pool != nil {
+		key = p.Key()
+		ok = ok && pool.has(key)
+	}
 	if ok && d.inTime(p) {
-		own, err := p.ForCall(d.calls, delivery.Key, job.Cost, d.draws(job)...) // as the gate has admitted it, but for a CostError
-		if !errors.Is(err, breaker.ErrUnavailable) {
+		own, err := p.ForCall(d.calls, key, job.Cost, d.draws(job)...) // as the gate has admitted it, but for a CostError
+		if !errors.Is(err, breaker.ErrUnavailable) && !(pool != nil && errors.Is(err, breaker.ErrOpen)) {
 			if err != nil {
 				d.release(p)
 			}
@@ -26,10 +31,14 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	}
 	// The gate was open, the permit's time is over, or Redis did not answer.
 	d.release(p)
-	b := d.breaker.Key(delivery.Key).Cost(job.Cost).Draws(d.draws(job)...).Leave(d.gate.leave(d.gate.class(delivery.Queue)))
+	want, leave := price{job.Cost, d.draws(job)}, d.gate.leave(d.gate.class(delivery.Queue))
+	allow := d.breaker.Key(delivery.Key).Cost(want.cost).Draws(want.draws...).Leave(leave).Allow
+	if pool != nil {
+		allow = func(ctx context.Context) (breaker.Permit, error) { return pool.allow(ctx, want, leave) }
+	}
 	for until := time.Now().Add(redisPatience); ; wait(d.calls, idleMin, nil) {
-		own, err := b.Allow(d.calls)
-		if own.Tests() && delivery.Key == "" { // the gate fetches the job that is to make this call
+		own, err := allow(d.calls)
+		if own.Tests() && delivery.Key == "" && pool == nil { // the gate fetches the job that is to make this call
 			d.release(own)
 			return breaker.Permit{}, &breaker.OpenError{Name: d.name, Destination: d.name, State: breaker.Closed}
 		}
@@ -109,7 +118,7 @@ func (d *decider) again(p breaker.Permit, job *jobs.Job, started time.Time) erro
 	if err := p.Again(d.calls); err != nil {
 		return err //nolint:wrapcheck // it is an outcome
 	}
-	d.observers.call(callOf(d.name, job, p, &JobEvent{Outcome: OutcomeUnauthorized, Took: time.Since(started)}))
+	d.observers.call(callOf(d.name, job, p, &JobEvent{Outcome: OutcomeUnauthorized, Took: time.Since(started), Member: d.member(p)}))
 	return nil
 }
 

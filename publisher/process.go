@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,7 +41,7 @@ func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater
 		}
 	}
 	outcome, event := d.attempt(job, delivery, sending, c)
-	if u := d.undecided(job, delivery.Key, &outcome, event); u != nil {
+	if u := d.undecided(job, cmp.Or(event.Member, delivery.Key), &outcome, event); u != nil {
 		if d.waiting.Add(1) <= maxUndecided {
 			cancelled, cancel := context.WithCancel(context.Background())
 			u.cancelled = cancelled.Done()
@@ -129,6 +130,13 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	}
 	ctx, traced := d.observers.trace(ctx, job)
 	event.traced, event.probe, event.generation = func() { traced(event) }, permit.Probe(), permit.Generation()
+	callKey := job.Key
+	if d.gate.pool != nil {
+		callKey, event.Member = d.member(permit), d.member(permit)
+		ctx = WithMember(ctx, callKey)
+		ended := d.gate.pool.begin(callKey)
+		defer func() { ended(job.Budget) }()
+	}
 	started := time.Now()
 	var once sync.Once
 	var status breaker.Status
@@ -149,7 +157,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		Sent:  func() { sending.sent(time.Now()) },
 		Again: func(own *jobs.Job) error { return d.again(permit, own, started) },
 		Refused: func() bool {
-			s := d.breaker.Key(job.Key).Status()
+			s := d.breaker.Key(callKey).Status()
 			return s.State != breaker.Closed && s.Cause == breaker.CauseCredentials
 		},
 		Callback: sync.OnceValues(func() (string, error) { return d.callback(job, delivery) }),

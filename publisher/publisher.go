@@ -205,6 +205,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	}
 	errs.check(s.concurrency < 1, "concurrency must be at least 1, is %d", s.concurrency)
 	errs.check(s.timeout <= 0, "timeout must be positive, is %s", s.timeout)
+	errs.check(s.pool != nil && s.keyBy != nil, "Pool and KeyBy cannot be used together")
 	for _, l := range s.limits {
 		s.breaker.Limits = append(s.breaker.Limits, l.NamedLimit)
 	}

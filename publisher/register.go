@@ -114,6 +114,12 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	config := p.config()
 	w.ConfigVersion, w.ConfigProblem = config.version, config.problem
 	for _, n := range names {
+		if members := p.destination(n).s.pool; members != nil {
+			if w.Pools == nil {
+				w.Pools = map[string][]string{}
+			}
+			w.Pools[n] = members()
+		}
 		if found := p.destination(n).doubts.latest(time.Now(), now); found != nil {
 			if w.Doubts == nil {
 				w.Doubts = map[string][]store.Doubt{}
@@ -190,6 +196,9 @@ func (s settings) compared() map[string]string {
 		"order":           fmt.Sprint(s.order, " ", s.onFail),
 		"refused alone":   fmt.Sprint(s.refusedAlone),
 		"reserve":         fmt.Sprint(s.reserve),
+	}
+	if s.pool != nil {
+		out["pool"] = "yes"
 	}
 	if len(s.limits) > 0 {
 		out["limits"] = s.describeLimits()

@@ -36,7 +36,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	}
 	ofKey := permit.Metered() && permit.Key() != ""
 	limited := ofKey
-	if ofKey { // OnSlot is notified of a concurrency
+	if ofKey && d.gate.pool == nil { // OnSlot is notified of a concurrency; a pool's gate learns of each slot at no cost
 		limits := d.breaker.Key(permit.Key()).Status()
 		limited = limits.SlowStart > 0 || limits.Budget != nil || limits.Learned != nil
 	}
@@ -55,7 +55,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		d.engine.KeySlot(permit.Key(), next)
 	case limited || givesBack(permit, r.draws):
 		// The call freed capacity for a held job of the key.
-		d.engine.KeyOpened(permit.Key())
+		d.keyOpened(permit.Key())
 	}
 	return status
 }

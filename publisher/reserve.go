@@ -124,9 +124,14 @@ func (g *gate) ask(ctx context.Context, n int, want *price, state breaker.State)
 	}
 }
 
-// wait is wait that more urgent jobs end, too.
+// wait is wait that more urgent jobs and members of the pool end, too.
 func (g *gate) wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
+	var moved <-chan struct{}
+	if g.pool != nil {
+		moved = g.pool.moved
+	}
 	select {
+	case <-moved:
 	case <-time.After(d):
 	case <-g.urgent:
 	case <-changed:

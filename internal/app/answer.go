@@ -33,6 +33,9 @@ func TryAnswer(ctx context.Context, d config.Destination, job *jobs.Job, status 
 	if d.AuthTokensFile != "" {
 		options.Tokens = httpdest.TokensFunc(func(string) (string, bool) { return "token", true })
 	}
+	if d.AuthPoolFile != "" {
+		options.AuthToken = "token"
+	}
 	if d.OAuthTokenURL != "" {
 		options.TokenSource = standIn{perKey: d.OAuthRefreshTokensFile != ""}
 	}

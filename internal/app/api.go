@@ -146,7 +146,7 @@ func permitsOf(cfg *config.Config) map[string]permits.Destination {
 	of := map[string]permits.Destination{}
 	for _, d := range cfg.Destinations {
 		limits, _, _ := namedLimits(d.Limits) // checked with the configuration
-		p := permits.Destination{Name: d.Name, Breaker: BreakerOptions(d), Leave: d.Reserve[jobs.PriorityHigh], Judge: []breakerhttp.Option{
+		p := permits.Destination{Name: d.Name, Pool: d.Pooled(), Breaker: BreakerOptions(d), Leave: d.Reserve[jobs.PriorityHigh], Judge: []breakerhttp.Option{
 			breakerhttp.RateLimitedStatus(d.RateLimitedStatus...), breakerhttp.Hints(dialects(d.Hints)...),
 		}}
 		p.Breaker.MaxInFlight = d.Concurrency // as far as is known

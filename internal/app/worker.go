@@ -379,6 +379,20 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		}
 		tokens = file
 	}
+	var keys publisher.HandleOption
+	if d.Pooled() {
+		file, err := httpdest.OpenPool(d.AuthPoolFile, httpdest.TokensFileOptions{Logger: log.With("destination", d.Name)})
+		if err != nil {
+			return refused("AUTH_POOL_FILE", err)
+		}
+		tokens, keys = file, publisher.Pool(file.Keys)
+	} else {
+		keyBy, err := answers.KeyBy(d.KeyBy)
+		if err != nil {
+			return refused("KEY_BY", err)
+		}
+		keys = publisher.KeyBy(keyBy)
+	}
 	source, err := tokenSource(d, rdb, own, cfg, log, stop)
 	if err != nil {
 		return refused("OAUTH_REFRESH_TOKENS_FILE", err)
@@ -397,10 +411,6 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	}
 	if rules != nil {
 		options.Rules = rules
-	}
-	keyBy, err := answers.KeyBy(d.KeyBy)
-	if err != nil {
-		return refused("KEY_BY", err)
 	}
 	limits, costs, err := namedLimits(d.Limits)
 	if err != nil {
@@ -425,7 +435,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 			publisher.Order(jobs.Ordering(d.Order), publisher.OnFail(d.OnFail)),
 			publisher.Breaker(BreakerOptions(d)),
 			publisher.ShortProbe(), // config warns of it
-			publisher.KeyBy(keyBy),
+			keys,
 			publisher.Limits(limits...),
 			publisher.Setting("what limits count", fmt.Sprintf("%q", counted)),
 			publisher.Setting("key by", d.KeyBy),

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"net"
 	"net/url"
 	"reflect"
@@ -51,6 +52,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	if name := prefix + "ANSWERS_FILE"; l.found.ok(name) && d.AnswersFile != "" {
 		l.checkAnswersFile(name, d.AnswersFile)
 	}
+	l.checkPool(*d, prefix)
 	l.checkOAuth(*d, prefix, cfg.Credentials.Key)
 	l.checkRequests(*d, prefix)
 	l.checkRate(d, prefix)
@@ -157,9 +159,55 @@ func (l *loader) checkTokensFile(name, path string) {
 	if len(all) == 0 {
 		l.found.warn(name, "file %q holds no token: every job with a key fails until it does", path)
 	}
+	l.warnExposed(name, path, info)
+}
+
+// warnExposed warns of a file with secrets that others can read.
+func (l *loader) warnExposed(name, path string, info fs.FileInfo) {
 	if tokens.Exposed(info) {
 		l.found.warn(name, "file %q can be read by others (mode %04o): chmod 600 it, or set defaultMode: 0400 where it is a Secret of Kubernetes", path, info.Mode().Perm())
 	}
+}
+
+// keyByPool is the KEY_BY of a destination with a pool of tokens.
+const keyByPool = "pool"
+
+// Pooled reports whether the destination's calls choose among the tokens of a pool.
+func (d *Destination) Pooled() bool { return d.KeyBy == keyByPool }
+
+// checkPool checks a pool of tokens, and that nothing else chooses the tokens or the keys.
+func (l *loader) checkPool(d Destination, prefix string) {
+	file, keyBy := prefix+"AUTH_POOL_FILE", prefix+"KEY_BY"
+	switch {
+	case !l.found.ok(file, keyBy):
+		return
+	case d.AuthPoolFile == "" && d.Pooled() && !l.uncalled:
+		l.found.fail(file, "set it to a file with a JSON object of names and tokens, or take "+keyBy+" out", "is not set, and %s is pool", keyBy)
+	case d.AuthPoolFile != "" && d.KeyBy == "":
+		l.found.fail(keyBy, "set it to pool", "is not set, and %s is", file)
+	case d.AuthPoolFile != "" && !d.Pooled():
+		l.found.fail(keyBy, "set it to pool, or take "+file+" out", "is %s, and %s is set, whose tokens are the keys", quote(d.KeyBy), file)
+	}
+	if d.AuthPoolFile == "" {
+		return
+	}
+	for _, name := range []string{"AUTH_TOKEN", "AUTH_TOKENS_FILE", "OAUTH_TOKEN_URL"} {
+		if l.env.set(prefix + name) {
+			l.found.fail(prefix+name, "take out one of the two", "is set, and %s too", file)
+		}
+	}
+	if enabled := prefix + "CIRCUIT_BREAKER_ENABLED"; !d.Breaker.Enabled && l.found.ok(enabled) {
+		l.found.fail(enabled, "take it out", "is false, and %s is set: the circuit breaker is what chooses the token", file)
+	}
+	content, info, err := tokens.ReadFile(d.AuthPoolFile)
+	if err == nil {
+		_, err = tokens.ParsePool(content)
+	}
+	if err != nil {
+		l.failFile(file, d.AuthPoolFile, err)
+		return
+	}
+	l.warnExposed(file, d.AuthPoolFile, info)
 }
 
 // checkOAuth checks what a destination needs for tokens of OAuth 2.0.
@@ -211,7 +259,7 @@ func (l *loader) checkRequests(d Destination, prefix string) {
 	if u, err := url.Parse(keyurl.Hide(d.URL)); err == nil && d.AuthQuery != "" && u.Query().Has(d.AuthQuery) && l.found.ok(prefix+"URL") {
 		l.found.fail(prefix+"AUTH_QUERY", "take the parameter out of one of them", "%s is in the query of %sURL too", quote(d.AuthQuery), prefix)
 	}
-	sent := d.AuthToken != "" || d.AuthTokensFile != "" || d.OAuthTokenURL != ""
+	sent := d.AuthToken != "" || d.AuthTokensFile != "" || d.AuthPoolFile != "" || d.OAuthTokenURL != ""
 	if sent && d.AuthQuery == "" && d.SignSecret != "" && strings.EqualFold(d.AuthHeader, d.SignHeader) && l.found.ok(prefix+"AUTH_HEADER", prefix+"SIGN_HEADER") {
 		l.found.fail(prefix+"SIGN_HEADER", "name another header", "%s is that of %sAUTH_HEADER too", quote(d.SignHeader), prefix)
 	}
@@ -288,7 +336,7 @@ func (l *loader) warnDestination(d Destination, prefix string, shutdown time.Dur
 		l.found.warn(prefix+"KEY_CONCURRENCY", "is more than FLEET_CONCURRENCY, %d, which holds for all keys together: it limits nothing", d.FleetConcurrency)
 	}
 	l.warnReserve(d, prefix)
-	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "" || d.OAuthTokenURL != "") {
+	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "" || d.AuthPoolFile != "" || d.OAuthTokenURL != "") {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")
 	}
 }

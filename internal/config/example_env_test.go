@@ -32,7 +32,7 @@ var contract = strings.Fields(`
 	JOB_RETENTION JOB_RETENTION_FAILED MAX_CRASHES MAX_PAYLOAD_BYTES IDEMPOTENCY_SCOPE
 	OPS_ADDR SHUTDOWN_TIMEOUT LOG_LEVEL LOG_FORMAT
 	DESTINATION_0_KEY_PATTERN DESTINATION_0_AUTH_HEADER DESTINATION_0_AUTH_SCHEME DESTINATION_0_AUTH_QUERY
-	DESTINATION_0_SIGN_SECRET DESTINATION_0_SIGN_HEADER DESTINATION_0_KEY_BY DESTINATION_0_ORDER DESTINATION_0_ON_FAIL DESTINATION_0_MAX_REFUSED_ALONE DESTINATION_0_RESPONSE_BODY_BYTES
+	DESTINATION_0_SIGN_SECRET DESTINATION_0_SIGN_HEADER DESTINATION_0_KEY_BY DESTINATION_0_AUTH_POOL_FILE DESTINATION_0_ORDER DESTINATION_0_ON_FAIL DESTINATION_0_MAX_REFUSED_ALONE DESTINATION_0_RESPONSE_BODY_BYTES
 	CREDENTIALS_KEY DESTINATION_0_OAUTH_TOKEN_URL DESTINATION_0_OAUTH_CLIENT_ID DESTINATION_0_OAUTH_CLIENT_SECRET
 	DESTINATION_0_OAUTH_SCOPES DESTINATION_0_OAUTH_REFRESH_TOKENS_FILE
 	SLACK_BOT_TOKEN SLACK_CHANNEL SLACK_WEBHOOK_URL SLACK_API_URL
@@ -91,12 +91,14 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	}
 	// The files that have to be there.
 	for name, content := range map[string]string{
-		"DESTINATIONS_FILE": "limits: {openai-requests: {rate: 500/1m}, openai-tokens: {rate: 9/1m, unit: tokens}}\n", "DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
+		"DESTINATIONS_FILE": "limits: {openai-requests: {rate: 500/1m}, openai-tokens: {rate: 9/1m, unit: tokens}}\n", "DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_AUTH_POOL_FILE": `{"app-1":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
 	} {
 		environ[slices.Index(names, name)] = name + "=" + writeFile(t, content, 0o600)
 	}
 	// A destination has one kind of tokens.
-	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, "DESTINATION_0_OAUTH_") })
+	environ = slices.DeleteFunc(environ, func(entry string) bool {
+		return strings.HasPrefix(entry, "DESTINATION_0_OAUTH_") || strings.HasPrefix(entry, "DESTINATION_0_AUTH_POOL_FILE")
+	})
 	if _, warnings := load(t, environ...); len(warnings) != 0 {
 		t.Errorf("warnings:\n%s", strings.Join(warnings, "\n"))
 	}

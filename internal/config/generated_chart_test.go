@@ -124,7 +124,7 @@ func chartExample(v variable) string {
 
 // inSecret reports whether the chart takes the value from a Secret.
 func (v variable) inSecret() bool {
-	return v.secret && v.typ != reflect.TypeFor[http.Header]() || strings.HasSuffix(v.name, "TOKENS_FILE")
+	return v.secret && v.typ != reflect.TypeFor[http.Header]() || strings.HasSuffix(v.name, "TOKENS_FILE") || v.name == blockPrefix+"AUTH_POOL_FILE" || v.name == "AUTH_POOL_FILE"
 }
 
 func refTo(def string) string { return `{"$ref": "#/$defs/` + def + `"}` }

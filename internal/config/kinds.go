@@ -550,8 +550,11 @@ func checkPattern(_ variable, expr string) (problem, fix string) {
 }
 
 func checkKeyBy(_ variable, source string) (problem, fix string) {
+	if source == keyByPool {
+		return "", ""
+	}
 	if _, err := answers.KeyBy(source); err != nil {
-		return "is not a valid expression: " + err.Error(), "use one over key, request, payload and priority, such as request.path or key + \":\" + payload.model"
+		return "is not a valid expression: " + err.Error(), "use one over key, request, payload and priority, such as request.path or key + \":\" + payload.model; or pool, with AUTH_POOL_FILE"
 	}
 	return "", ""
 }

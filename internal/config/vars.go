@@ -117,6 +117,9 @@ type Destination struct {
 	// File with a JSON object from key to token, read again when it changes. A job whose key
 	// has none fails at once; tidegate retry sends it when the token is there.
 	AuthTokensFile string `env:"AUTH_TOKENS_FILE" example:"/etc/tidegate/tokens.json"`
+	// File of a pool of tokens: a JSON object from name to token, read again when it changes. Each call takes the
+	// token that has most left; needs KEY_BY=pool. See docs/credentials.md.
+	AuthPoolFile string `env:"AUTH_POOL_FILE" example:"/etc/tidegate/pool.json"`
 	// Token endpoint of OAuth 2.0: calls get access tokens, which are renewed. See
 	// docs/credentials.md.
 	OAuthTokenURL string `form:"url" env:"OAUTH_TOKEN_URL" example:"https://auth.example.com/oauth2/token"`
@@ -175,7 +178,8 @@ type Destination struct {
 	// and more urgent ones. See docs/limits.md.
 	Reserve Reserve `env:"RESERVE" example:"high=20%,default=10%"`
 	// Expression over a job's key, request, payload and priority: the key of its breaker, KEY_RATE and
-	// KEY_CONCURRENCY, such as request.path. The job's own key still chooses its token. See docs/limits.md.
+	// KEY_CONCURRENCY, such as request.path. The job's own key still chooses its token. See docs/limits.md. pool: the
+	// token of AUTH_POOL_FILE that the call takes.
 	KeyBy string `form:"key expression" env:"KEY_BY" example:"request.path"`
 	// Keys of one priority take turns where calls are scarce: a limit refuses some, or the API is
 	// slow. false: first in, first out.

@@ -105,7 +105,7 @@ func (h *Destination) answer(ctx context.Context, job *jobs.Job, resp *http.Resp
 	var err error
 	switch {
 	case decided:
-		err = h.decided(decision, job, resp.StatusCode, token, hints, r)
+		err = h.decided(ctx, decision, job, resp.StatusCode, token, hints, r)
 	case limited:
 		err = jobs.RateLimited(hints.wait, hints.scope)
 	case rules && incomplete != nil && resp.StatusCode >= 200 && resp.StatusCode < 300:
@@ -113,7 +113,7 @@ func (h *Destination) answer(ctx context.Context, job *jobs.Job, resp *http.Resp
 		err = withoutSecrets(r, &progress.NoAnswerError{Err: fmt.Errorf("answered %s, and the answer broke off: %w", statusText(resp.StatusCode), incomplete)})
 	default:
 		err = h.classify(resp.StatusCode)
-		if scope, has := h.credentials(job, token); has && resp.StatusCode == http.StatusUnauthorized {
+		if scope, has := h.credentials(ctx, job, token); has && resp.StatusCode == http.StatusUnauthorized {
 			err = &jobs.UnauthorizedError{Err: fmt.Errorf("answered %s", statusText(resp.StatusCode)), Scope: scope}
 		}
 	}

@@ -2,6 +2,7 @@ package httpdest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -147,7 +148,7 @@ const unknownPause = time.Second
 const maxBy = 200
 
 // decided is the outcome of a decision on the answer to a job's call with a token.
-func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
+func (h *Destination) decided(ctx context.Context, d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
 	by := text.Line(r.Redact(d.By), maxBy)
 	answered := fmt.Errorf("answered %s; %s", statusText(code), by)
 	if d.Cost != nil {
@@ -170,7 +171,7 @@ func (h *Destination) decided(d Decision, job *jobs.Job, code int, token string,
 		job.ReasonCode = string(store.ReasonOf(store.ReasonDecided, by))
 		return jobs.Accepted(d.Wait)
 	case ThenUnauthorized:
-		scope, _ := h.credentials(job, token)
+		scope, _ := h.credentials(ctx, job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}
 	case ThenRetry:
 		return &progress.DecidedError{Err: answered, By: by}

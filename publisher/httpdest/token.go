@@ -1,6 +1,7 @@
 package httpdest
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -26,34 +27,34 @@ func (h *Destination) Publish(ctx context.Context, job *jobs.Job) error {
 	}
 	token, err := h.token(ctx, job)
 	if err != nil {
-		return h.withCredentials(err, job, "")
+		return h.withCredentials(ctx, err, job, "")
 	}
 	err = h.send(ctx, job, token)
 	if _, refused := errors.AsType[*jobs.UnauthorizedError](err); !refused {
 		return err
 	}
-	err = h.withCredentials(err, job, token)
+	err = h.withCredentials(ctx, err, job, token)
 	other, problem := h.renew(ctx, job, token)
 	switch {
 	case problem != nil:
-		return &progress.SentError{Err: h.withCredentials(problem, job, "")}
+		return &progress.SentError{Err: h.withCredentials(ctx, problem, job, "")}
 	case other == token:
 		return err
 	}
 	if problem := progress.Of(ctx).Again(job); problem != nil {
 		return &progress.SentError{Err: problem}
 	}
-	return h.withCredentials(h.send(ctx, job, other, token), job, other)
+	return h.withCredentials(ctx, h.send(ctx, job, other, token), job, other)
 }
 
 // withCredentials adds to an error of refused credentials which those are: token, or what the
 // tokens of the job's key are obtained with.
-func (h *Destination) withCredentials(err error, job *jobs.Job, token string) error {
+func (h *Destination) withCredentials(ctx context.Context, err error, job *jobs.Job, token string) error {
 	denied, refused := errors.AsType[*jobs.UnauthorizedError](err)
 	if !refused {
 		return err
 	}
-	if of := h.obtainedWith(job.Key); of != "" {
+	if of := h.obtainedWith(tokenKey(ctx, job)); of != "" {
 		token = of
 	} else if token == "" {
 		token = h.o.Header.Get(h.o.AuthHeader)
@@ -110,6 +111,11 @@ func (h *Destination) CredentialsOf(key string) string {
 	return h.credentialsID(token)
 }
 
+// tokenKey is the key that chooses the token of a job's call: the member of the destination's pool, or the job's key.
+func tokenKey(ctx context.Context, job *jobs.Job) string {
+	return cmp.Or(progress.Member(ctx), job.Key)
+}
+
 // authToken is the token of calls whose key has none.
 func (h *Destination) authToken() string {
 	if h.tokenFile != nil {
@@ -157,9 +163,9 @@ func (h *Destination) watchToken() error {
 }
 
 // credentials reports whether a job's call has credentials, and whether they belong to its key or to all jobs.
-func (h *Destination) credentials(job *jobs.Job, token string) (scope jobs.Scope, has bool) {
+func (h *Destination) credentials(ctx context.Context, job *jobs.Job, token string) (scope jobs.Scope, has bool) {
 	switch {
-	case token != "" && job.Key != "" && (h.o.Tokens != nil || h.o.TokenSource != nil && h.o.TokenSource.PerKey()):
+	case token != "" && tokenKey(ctx, job) != "" && (h.o.Tokens != nil || h.o.TokenSource != nil && h.o.TokenSource.PerKey()):
 		return jobs.ScopeUser, true
 	case token != "":
 		return jobs.ScopeGlobal, true
@@ -170,22 +176,26 @@ func (h *Destination) credentials(job *jobs.Job, token string) (scope jobs.Scope
 // token returns the token of a job's call, empty for none. The error is the outcome of the job.
 func (h *Destination) token(ctx context.Context, job *jobs.Job) (string, error) {
 	if h.o.TokenSource != nil {
-		token, err := h.o.TokenSource.Token(ctx, job.Key)
+		token, err := h.o.TokenSource.Token(ctx, tokenKey(ctx, job))
 		return token, h.withoutToken(ctx, job, err)
 	}
-	if job.Key == "" || h.o.Tokens == nil {
+	key, member := tokenKey(ctx, job), progress.Member(ctx)
+	if key == "" || h.o.Tokens == nil {
 		return h.authToken(), nil
 	}
-	token, ok := h.o.Tokens.Token(job.Key)
+	token, ok := h.o.Tokens.Token(key)
+	if (!ok || token == "") && member != "" { // it left the pool a moment ago: another member makes the call
+		return "", fmt.Errorf("the token %q has left the pool of destination %s: %w", member, job.Destination, breakerhttp.ErrNotSent)
+	}
 	if !ok || token == "" {
 		place, again := "", ""
 		if _, file := h.o.Tokens.(*TokensFile); file {
 			place, again = " in AUTH_TOKENS_FILE", " (the file is read again by itself)"
 		}
-		return "", h.withoutToken(ctx, job, fmt.Errorf("no token for key %q%s of destination %s: add it%s", job.Key, place, job.Destination, again))
+		return "", h.withoutToken(ctx, job, fmt.Errorf("no token for key %q%s of destination %s: add it%s", key, place, job.Destination, again))
 	}
 	if problem, fix := tokens.Check(token); problem != "" {
-		return "", h.withoutToken(ctx, job, fmt.Errorf("the token for key %q of destination %s %s: %s", job.Key, job.Destination, problem, fix))
+		return "", h.withoutToken(ctx, job, fmt.Errorf("the token for key %q of destination %s %s: %s", key, job.Destination, problem, fix))
 	}
 	return token, nil
 }
@@ -194,7 +204,7 @@ func (h *Destination) token(ctx context.Context, job *jobs.Job) (string, error) 
 // other. The error is the outcome of the job.
 func (h *Destination) renew(ctx context.Context, job *jobs.Job, refused string) (string, error) {
 	if h.o.TokenSource != nil {
-		token, err := h.o.TokenSource.Renew(ctx, job.Key, refused)
+		token, err := h.o.TokenSource.Renew(ctx, tokenKey(ctx, job), refused)
 		return token, h.withoutToken(ctx, job, err)
 	}
 	if h.tokenFile != nil {

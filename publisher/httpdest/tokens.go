@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/call/tokens"
@@ -82,11 +84,21 @@ var _ Tokens = (*TokensFile)(nil)
 
 // OpenTokens reads the file. The error names the keys whose tokens are not valid, but never a token.
 func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
+	return openTokens(path, o, tokens.Parse)
+}
+
+// OpenPool reads the file of a pool of tokens, for [publisher.Pool]: it holds 1 to 100 tokens by their names. A file
+// without a token, or with the same token under two names, is not valid.
+func OpenPool(path string, o TokensFileOptions) (*TokensFile, error) {
+	return openTokens(path, o, tokens.ParsePool)
+}
+
+func openTokens(path string, o TokensFileOptions, parse func([]byte) (map[string]string, error)) (*TokensFile, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	log := o.Logger.With("file", path)
 	f := &TokensFile{}
 	file, _, err := tokens.Watch(tokens.WatchOptions[map[string]string]{
-		Path: path, Every: o.CheckEvery, Parse: tokens.Parse,
+		Path: path, Every: o.CheckEvery, Parse: parse,
 		Changed: func(all map[string]string, _ fs.FileInfo) {
 			log.Info("the file of tokens was read again", "tokens", len(all))
 			f.changes.Add(all)
@@ -108,6 +120,11 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 func (f *TokensFile) ChangedKeys() []string {
 	f.file.Current() // checks the file
 	return f.changes.Take()
+}
+
+// Keys returns the keys that have a token, sorted.
+func (f *TokensFile) Keys() []string {
+	return slices.Sorted(maps.Keys(f.file.Current()))
 }
 
 // Token returns the key's token, from the file as of CheckEvery ago or later. For an unknown

@@ -104,3 +104,16 @@ func Of(ctx context.Context) *Watcher {
 		Doubt: func(Doubt, int) {}, Refused: func() bool { return false }, Callback: func() (string, error) { return "", errNoCallback },
 	}
 }
+
+type memberKey struct{}
+
+// WithMember returns the context for a call that uses the token of a member of the destination's pool.
+func WithMember(ctx context.Context, member string) context.Context {
+	return context.WithValue(ctx, memberKey{}, member)
+}
+
+// Member returns the member whose token the call uses; "" without a pool.
+func Member(ctx context.Context) string {
+	member, _ := ctx.Value(memberKey{}).(string)
+	return member
+}

@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,6 +111,31 @@ func Parse(content []byte) (map[string]string, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	return all, nil
+}
+
+// MaxPool is how many tokens a pool may have.
+const MaxPool = 100
+
+// ParsePool is Parse for a pool of tokens of one API.
+func ParsePool(content []byte) (map[string]string, error) {
+	all, err := Parse(content)
+	if err != nil {
+		return nil, err
+	}
+	switch n := len(all); {
+	case n == 0:
+		return nil, Errors{{"holds no token", "add one"}}
+	case n > MaxPool:
+		return nil, Errors{{fmt.Sprintf("holds %d tokens; a pool has %d at most", n, MaxPool), "leave the others out"}}
+	}
+	names := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if other, twice := names[all[name]]; twice {
+			return nil, Errors{{fmt.Sprintf("has the same token under %q and %q, whose limits would be counted twice", other, name), "leave one of them"}}
+		}
+		names[all[name]] = name
 	}
 	return all, nil
 }

@@ -40,6 +40,8 @@ type Worker struct {
 	Destinations []string `json:"destinations"`
 	// Unreachable are the destinations that its calls do not leave for.
 	Unreachable map[string]Unreachable `json:"unreachable,omitempty"`
+	// Pools are the names of the tokens that calls choose from, by destination.
+	Pools map[string][]string `json:"pools,omitempty"`
 	// Doubts are responses of the last hour whose status may not say what they mean, by destination.
 	Doubts map[string][]Doubt `json:"doubts,omitempty"`
 	// Settings are hashes, by name, of the settings of each destination in which all workers

@@ -205,6 +205,9 @@ func permitProblem(err error) error {
 	if unknown, ok := errors.AsType[*permits.UnknownDrawError](err); ok {
 		return invalid("body.costs", "%s", unknown.Error())
 	}
+	if errors.Is(err, permits.ErrNoMember) {
+		return invalid("body.key", "%s", err.Error())
+	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	if !ok {
 		return err

@@ -38,12 +38,16 @@ var ErrFull = fmt.Errorf("calls of more than %d destinations were asked for here
 // ErrNotFound says that there is no such permit: it was reported, its lease has ended, or it is another token's.
 var ErrNotFound = errors.New("there is no such permit: it was reported already, its lease has ended, or it is of another token")
 
+// ErrNoMember is returned for a request without a key where the destination has a pool of tokens.
+var ErrNoMember = errors.New("the destination has a pool of tokens, whose limits are each token's own: give the name of the token that the call uses as the key")
+
 // Destination is what a destination's configuration says of calls.
 type Destination struct {
 	Name    string               // whose breaker it is; "": the one that is asked for
 	Breaker breaker.Options      // without Destination, Namespace, Instance and Logger
 	Judge   []breakerhttp.Option // how responses are read
 	Leave   int                  // per cent of limits, to more urgent jobs
+	Pool    bool                 // each call uses a token of a pool, whose name is the request's key
 	// Draws is what a call takes of named limits; nil: its cost.
 	Draws func(Request) ([]breaker.Draw, error)
 }
@@ -196,6 +200,9 @@ func (p *Permits) acquire(ctx context.Context, r Request) (breaker.Permit, Desti
 		b, d, err := p.breaker(r.Destination)
 		if err != nil {
 			return breaker.Permit{}, d, err
+		}
+		if d.Pool && r.Key == "" {
+			return breaker.Permit{}, d, ErrNoMember
 		}
 		var draws []breaker.Draw
 		if d.Draws != nil {

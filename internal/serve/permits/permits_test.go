@@ -139,3 +139,18 @@ func TestUnusedGivesBack(t *testing.T) {
 		t.Errorf("a bad key: %v", err)
 	}
 }
+
+// A call that uses a token of a pool is charged to that token, so the request names it.
+func TestPoolNeedsAMember(t *testing.T) {
+	t.Parallel()
+	p := permits.New(permits.Options{Redis: redistest.Database(t).Client(t), Namespace: store.Namespace("tidegate")})
+	t.Cleanup(p.Close)
+	p.Set(map[string]permits.Destination{"shop": {Pool: true, Breaker: breaker.Options{KeyRate: breaker.Rates{{Calls: 1, Per: time.Hour}}}}})
+	if _, err := p.Grant(t.Context(), permits.Request{Destination: "shop"}); !errors.Is(err, permits.ErrNoMember) {
+		t.Errorf("without a key: %v", err)
+	}
+	grant(t, p, permits.Request{Key: "app-1"})
+	if open := refused(t, p, permits.Request{Key: "app-1"}); open.Name != "shop/app-1" {
+		t.Errorf("refused by %s", open.Name)
+	}
+}

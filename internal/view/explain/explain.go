@@ -172,6 +172,9 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if w == nil || w.Reason != Queued {
 		return w, nil
 	}
+	if by, err := e.byPool(ctx, job); by != nil || err != nil {
+		return by, err
+	}
 	named, ok := e.named[destination]
 	if !ok {
 		read, err := breaker.Namespace(e.ns()).ReadOne(ctx, e.rdb, breaker.Query{Limits: true}, job.Destination)

@@ -34,7 +34,7 @@ REDIS_URL: {{ .Values.redis.url | quote }}
 {{ $name }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
-{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "signSecret" "answers" "circuitBreaker" }}
+{{- range $key, $value := omit $d "authToken" "authTokens" "authPool" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "signSecret" "answers" "circuitBreaker" }}
 DESTINATION_{{ $i }}_{{ $key | snakecase | upper }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $key, $value := $d.circuitBreaker }}
@@ -89,6 +89,10 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- with $d.authTokens }}
 - name: DESTINATION_{{ $i }}_AUTH_TOKENS_FILE
   value: {{ printf "/etc/tidegate/tokens-%d/%s" $i .key | quote }}
+{{- end }}
+{{- with $d.authPool }}
+- name: DESTINATION_{{ $i }}_AUTH_POOL_FILE
+  value: {{ printf "/etc/tidegate/pool-%d/%s" $i .key | quote }}
 {{- end }}
 {{- with $d.answers }}
 - name: DESTINATION_{{ $i }}_ANSWERS_FILE
@@ -163,6 +167,13 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
     defaultMode: 0440
     items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
 {{- end }}
+{{- with $d.authPool }}
+- name: pool-{{ $i }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
+{{- end }}
 {{- with $d.answers }}
 - name: answers-{{ $i }}
   configMap:
@@ -189,6 +200,11 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- if $d.authTokens }}
 - name: tokens-{{ $i }}
   mountPath: /etc/tidegate/tokens-{{ $i }}
+  readOnly: true
+{{- end }}
+{{- if $d.authPool }}
+- name: pool-{{ $i }}
+  mountPath: /etc/tidegate/pool-{{ $i }}
   readOnly: true
 {{- end }}
 {{- if $d.answers }}
