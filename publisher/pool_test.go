@@ -240,7 +240,7 @@ func TestPoolGoesOnWithoutARevokedToken(t *testing.T) {
 // statusOf reads the breaker of a member.
 func (b *poolFixture) statusOf(member string) breaker.Status {
 	b.t.Helper()
-	s, err := breaker.Get(b.t.Context(), b.rdb, b.dest+"/"+member)
+	s, err := breaker.DefaultNamespace.Get(b.t.Context(), b.rdb, b.dest+"/"+member)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestPoolOfTokens(t *testing.T) {
 	}
 	refuse()
 	for _, name := range names {
-		if _, err := breaker.Reset(t.Context(), f.rdb, f.dest+"/"+name, "test"); err != nil {
+		if _, err := breaker.DefaultNamespace.Reset(t.Context(), f.rdb, f.dest+"/"+name, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
