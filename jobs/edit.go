@@ -107,7 +107,7 @@ func (c *Client) retryEdited(ctx context.Context, o actOrder, queue string, ids 
 		}
 		for i, r := range results {
 			if r.Effect == store.Changed {
-				r.Effect, r.Err = store.Refused, cmp.Or(wrong[i], fmt.Errorf("job %s has just been changed by somebody else; try again", some[i]))
+				r.Effect, r.Err = store.Refused, cmp.Or(wrong[i], error(&StatusError{ID: some[i], Action: ActionRetry, Status: statusOf[cmds[i].Val()[store.FieldState]], Detail: "and has just been changed by somebody else; try again"}))
 			}
 			out = append(out, r)
 		}
@@ -138,6 +138,9 @@ func (c *Client) edited(record map[string]string, edits []edit) (store.Edit, err
 	if err != nil {
 		return store.Edit{}, err
 	}
+	if store.System(j.Destination) {
+		return store.Edit{}, &ValidationError{Fields: []FieldError{{"set", "Tidegate made this job itself; it can be retried, and not changed"}}}
+	}
 	parts := map[string]json.RawMessage{"payload": j.Payload}
 	r := request(j.Request)
 	if r.Headers == nil {
@@ -150,6 +153,10 @@ func (c *Client) edited(record map[string]string, edits []edit) (store.Edit, err
 	var paths []string
 	for _, e := range edits {
 		names := strings.Split(e.path, ".")
+		if names[0] == "request" && string(e.value) == "null" {
+			errs.add("set", "%s cannot be null; to take a header out, set request.headers to the others", clip(e.path))
+			continue
+		}
 		value, err := setIn(parts[names[0]], names[1:], e.value)
 		if err != nil {
 			errs.add("set", "%s: %v", clip(e.path), err)
@@ -158,15 +165,16 @@ func (c *Client) edited(record map[string]string, edits []edit) (store.Edit, err
 		parts[names[0]] = value
 		paths = append(paths, e.path)
 	}
+	var changedRequest request // a fresh one: what is left out of headers goes
 	dec := json.NewDecoder(bytes.NewReader(parts["request"]))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&r); err != nil {
+	if err := dec.Decode(&changedRequest); err != nil {
 		errs.add("set", "the request cannot be changed like this (%v); %s", err, settable)
 	}
 	if err := errs.err(); err != nil {
 		return store.Edit{}, err
 	}
-	j.Payload, j.Request = parts["payload"], Request(r)
+	j.Payload, j.Request = parts["payload"], Request(changedRequest)
 	s := Spec{
 		ID: j.ID, Destination: j.Destination, Key: j.Key, Payload: j.Payload, Request: j.Request, Priority: j.Priority, Order: j.Order,
 		Retry: j.Retry, MaxReschedules: j.MaxReschedules, Cost: &j.Cost, Costs: j.Costs, Batch: j.Batch, After: j.After,

@@ -33,18 +33,24 @@ func (a *api) actOperations() {
 			description: act.Effect + " The filter names at least one of them. With dry_run nothing is done, and matched says how many jobs it would be about.",
 		}
 		if act.Action == jobs.ActionRetry {
-			one.description += " With `set` the job is changed before, and validated as at an enqueue; 422 says what does not fit, and the job is left as it is."
+			one.description += " With `set` the job is changed before, and validated as at an enqueue; 422 says what does not fit, and the job is left as it is. It needs the scope enqueue, too."
 			register[ActedOne](a, one, func(ctx context.Context, in *retryInput) (any, error) {
 				w := why(ctx, &Reason{})
 				if in.Body != nil {
 					w = why(ctx, &in.Body.Reason)
 					w.Set = in.Body.edits()
 				}
+				if p := a.mayChange(ctx, w); p != nil {
+					return nil, p
+				}
 				return a.actOne(ctx, act, &in.JobOnly, w)
 			})
 			register[Acted](a, many, func(ctx context.Context, in *retryWhereInput) (any, error) {
 				w := why(ctx, &Reason{in.Body.Selection.Reason})
 				w.Set = in.Body.edits()
+				if p := a.mayChange(ctx, w); p != nil {
+					return nil, p
+				}
 				return a.actWhere(ctx, act, in.Body.Selection, w)
 			})
 			continue
@@ -56,6 +62,15 @@ func (a *api) actOperations() {
 			return a.actWhere(ctx, act, in.Body, why(ctx, &Reason{in.Body.Reason}))
 		})
 	}
+}
+
+// mayChange returns a problem if the caller may retry jobs and not change them: a change sends what the caller writes, as an
+// enqueue does.
+func (a *api) mayChange(ctx context.Context, w ops.Why) *Problem {
+	if len(w.Set) == 0 {
+		return nil
+	}
+	return a.may(ctx, access.ScopeEnqueue)
 }
 
 // actOne acts on one job.

@@ -137,6 +137,9 @@ func (d *Dashboard) jobsAct(r *http.Request) (act, error) {
 			}
 			s.set = append(s.set, e)
 		}
+		if refused := access.Check(r.Context(), access.ScopeEnqueue); len(s.set) > 0 && refused != nil {
+			return act{}, wrong("To change jobs, sign in with a token that may enqueue, too.")
+		}
 	}
 	status := jobs.Status(s.filter.Status)
 	switch err := s.filter.check(); {

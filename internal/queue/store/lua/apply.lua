@@ -208,6 +208,13 @@ elseif kind == 'accept' then -- a pause applies if it fails
 end
 
 -- or it finishes,
+if kind == 'fail' and action == 'replace' then -- it does not block its key: nobody retries it
+  redis.call('HDEL', key, 'action_by')
+  local line = redis.call('HGET', key, 'line')
+  if line then
+    rare().leave_line(id, key, line)
+  end
+end
 if kind == 'fail' or kind == 'cancel' then
   local state = kind == 'fail' and 'failed' or 'cancelled'
   redis.call('SREM', ours .. 'actions', id)

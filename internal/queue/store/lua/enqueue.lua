@@ -27,6 +27,13 @@ local function special(id, key, message, more)
     fields[#fields + 1] = value
   end
   local at, expires = o.at, o.expires_at
+  if o.ttl then
+    expires = now + o.ttl
+  end
+  local expired = expires and expires <= now
+  if expired then -- it is published never, so the earlier job stays
+    o.replace = nil
+  end
   local old, since = o.replace and rare().newest(o.replace, id), now_ms
   if old then
     since = old.replace_since or now_ms
@@ -42,9 +49,6 @@ local function special(id, key, message, more)
       at = since + o.replace_max
       o.delay = math.max(0, at - now)
     end
-  end
-  if o.ttl then
-    expires = now + o.ttl
   end
   if at and at > now then
     set('available_at', int(at))
@@ -76,7 +80,6 @@ local function special(id, key, message, more)
   if o.after then
     set('waits', #o.after)
   end
-  local expired = expires and expires <= now
   local is_ready = not (o.after or at or expired)
   if is_ready then
     set('state', 'pending')

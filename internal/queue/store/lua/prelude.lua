@@ -702,6 +702,10 @@ local function newest(name, id)
   elseif waits[state] then
     f.id, f.place = old, key
     return f
+  elseif blocks_line(state, f.line) then -- it is not retried any more, and would block its key for good
+    take_out(old, key, state)
+    finish(old, key, 'cancelled', 'replaced by ' .. id)
+    append_history(key, { { status = 'cancelled', event = 'cancelled', detail = 'replaced by ' .. id } })
   end
 end
 
