@@ -160,6 +160,9 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (int, err
 			// At least 1 ms: the view may be about to change.
 			g.wait(ctx, max(time.Millisecond, g.pause(open, want)), changed)
 			continue
+		case errors.Is(err, errNoMember):
+			g.wait(ctx, retryPermit, changed)
+			continue
 		case err != nil:
 			return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 		}

@@ -169,6 +169,10 @@ func (d *decider) afterRefusal(e *ending, o *store.Outcome) {
 		o.At, o.Reason = e.now.Add(unreachablePause(e.job.RescheduleCount)), store.Reason(store.ReasonUnsent)
 		return
 	}
+	if d.ofPool(open.Name) && open.Destination == d.name { // of its second call, with a new token
+		o.Reason = store.ReasonOf(store.ReasonRateLimited, open.Name)
+		return
+	}
 	o.At, o.Reason = later(e.now, open.Until), deferredBy(open.Name)
 	if open.State == breaker.Open {
 		e.event.Incident = open.Incident

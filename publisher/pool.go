@@ -79,7 +79,7 @@ func newPool(list func() []string) *pool {
 
 // current returns the members as the pool is now. p.mu is held.
 func (p *pool) current() []*member {
-	names := p.list()
+	names := slices.DeleteFunc(slices.Clone(p.list()), func(key string) bool { return !jobs.ValidName(key) })
 	out := make([]*member, 0, len(names))
 	for _, key := range names {
 		m := p.members[key]
@@ -175,7 +175,7 @@ func (p *pool) allow(ctx context.Context, want price, leave int) (breaker.Permit
 // first calls ask for one member after the other until one grants a permit, or the destination refuses.
 func (p *pool) first(want price, leave int, ask func(*member) (breaker.Permit, error)) (breaker.Permit, error) {
 	now := time.Now()
-	var refused *breaker.OpenError
+	var refused, soonest *breaker.OpenError // a limit that is reached comes first: the gate waits for the cost then
 	for _, m := range p.order(now) {
 		open, generation := p.knownFull(m, want, leave, now)
 		if open == nil {
@@ -189,14 +189,24 @@ func (p *pool) first(want price, leave int, ask func(*member) (breaker.Permit, e
 			}
 			p.refused(m, want, leave, open, generation)
 		}
-		if refused == nil || !open.Until.IsZero() && (refused.Until.IsZero() || open.Until.Before(refused.Until)) {
+		if refused == nil || open.Capacity() && !refused.Capacity() || open.Capacity() == refused.Capacity() && sooner(open, refused) {
 			refused = open
+		}
+		if soonest == nil || sooner(open, soonest) {
+			soonest = open
 		}
 	}
 	if refused == nil {
 		return breaker.Permit{}, errNoMember
 	}
-	return breaker.Permit{}, refused
+	of := *refused
+	of.Until, of.RetryAfter = soonest.Until, soonest.RetryAfter
+	return breaker.Permit{}, &of
+}
+
+// sooner reports whether a refusal ends before another one; one without an end does not.
+func sooner(a, b *breaker.OpenError) bool {
+	return !a.Until.IsZero() && (b.Until.IsZero() || a.Until.Before(b.Until))
 }
 
 // knownFull returns the refusal that Redis would repeat now, or nil.

@@ -311,3 +311,26 @@ func TestPoolAndKeyBy(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A job that costs more than any member has left waits for that, and is not fetched again and again because another
+// member is open for a shorter time.
+func TestPoolWaitsForACost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := fixtureOn(t, server)
+	if _, err := breaker.DefaultNamespace.Trip(t.Context(), b.rdb, b.dest+"/b", breaker.TripOptions{For: 30 * time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	b.run(b.options(), func(context.Context, *jobs.Job) error { return nil },
+		publisher.Pool(func() []string { return []string{"a", "b"} }),
+		publisher.Breaker(breaker.Options{KeyRate: breaker.Rates{{Calls: 1, Per: time.Hour, Burst: 10}}}))
+	b.enqueue(jobs.Cost(6))
+	b.want(publisher.Completed)
+	b.enqueue(jobs.Cost(6))
+	<-time.After(time.Second) // what a look at it costs at first does not count
+	server.ResetStats(t)
+	<-time.After(2 * time.Second) // what is asserted is that little happens meanwhile
+	if n := server.CommandStats(t)["rpop"]; n > 100 {
+		t.Errorf("the job was fetched %d times in two seconds", n)
+	}
+}

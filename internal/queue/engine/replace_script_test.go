@@ -268,3 +268,36 @@ func TestReplaceKeysEnd(t *testing.T) {
 		t.Errorf("the doctor leaves %v", got)
 	}
 }
+
+// A failed job that blocks its key ends when a newer job replaces it, whether it failed before or after that; and a new job
+// that has expired at its enqueue replaces nothing.
+func TestReplaceFreesABlockedKey(t *testing.T) {
+	t.Parallel()
+	lines := store.Lines{ByKey: true, Block: true}
+	for name, failsFirst := range map[string]bool{"failed before": true, "failed after": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := realQueue(t)
+			s.replacing("old", `{"key":"a"}`)
+			if got := s.inLine(1, lines); len(got) != 1 {
+				t.Fatal(got)
+			}
+			fail := func() { applyToJob(s, "old", store.Outcome{Kind: store.KindFail, Error: "damaged"}) }
+			if failsFirst {
+				fail()
+			}
+			s.replacing("new", `{"key":"a"}`)
+			if !failsFirst {
+				fail()
+			}
+			if got := s.inLine(1, lines); len(got) != 1 || got[0] != "new" {
+				t.Errorf("fetched %v, want the new job", got)
+			}
+			s.sound()
+		})
+	}
+	s := realQueue(t)
+	s.replacing("old", "")
+	s.replacing("new", `{"ttl":0}`)
+	s.wantStates("old pending, new expired")
+}
