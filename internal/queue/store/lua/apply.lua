@@ -188,7 +188,6 @@ local function waits_no_more()
   redis.call('ZREM', ours .. 'first_due', id)
 end
 if kind == 'completed' then
-  waits_no_more()
   rare().complete_outside(id, key, given, entries, 'callback')
   return { 'complete', 0, 0, has_children() }
 elseif kind == 'failed' then

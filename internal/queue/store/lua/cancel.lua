@@ -7,8 +7,7 @@ return act_on_each({ 'expires_at', 'action', 'run', 'stuck_run', 'line' }, funct
     return REFUSED, 'expired'
   elseif waits[state] or state == 'accepted' or state == 'failed' and f[6] then
     take_out(id, key, state)
-    finish(id, key, 'cancelled', why ~= '' and why or 'cancelled')
-    append_history(key, { { status = 'cancelled', event = 'cancelled', detail = why, by = by } })
+    end_cancelled(id, key, why, by)
     return DONE
   elseif state ~= 'active' then
     return REFUSED

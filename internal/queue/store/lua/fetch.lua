@@ -144,7 +144,6 @@ repeat
     local heir = f[2] and f[2] ~= 'pending' and not pop_held and rare().heir_of(key)
     if heir then
       gone, tombstones = gone + 1, tombstones + 1
-      redis.call('HDEL', key, 'tombstone')
       id, key = heir, task(heir)
       f = redis.call('HMGET', key, unpack(names))
     end

@@ -36,8 +36,7 @@ for i = 8, #ARGV do
       end
     elseif is_waiting then
       take_out(id, key, state)
-      finish(id, key, 'cancelled', why)
-      append_history(key, { { status = 'cancelled', event = 'cancelled', detail = why } })
+      end_cancelled(id, key, why)
       changed = changed + 1
     end
   end

@@ -303,14 +303,15 @@ local function take_out(id, key, state)
 end
 
 -- A job that replaces a pending one enters the list at its back, and is the heir of the other one's place: the first
--- of the two places that is reached counts. Takes the heir of a tombstone out of its own place, and returns its id; nil
--- if none is pending.
+-- of the two places that is reached counts. Takes the heir of a tombstone out of its own place, and returns its id: the
+-- entry of the tombstone is the heir's then. nil if none is pending.
 local function heir_of(key)
   local heir = redis.call('HGET', key, 'heir')
   if heir then
     redis.call('HDEL', key, 'heir')
     if redis.call('HGET', task(heir), 'state') == 'pending' then
       take_out(heir, task(heir), 'pending')
+      redis.call('HDEL', key, 'tombstone')
       return heir
     end
   end
@@ -601,6 +602,12 @@ local function expire(id, key, state, detail, by)
   append_history(key, { { status = 'expired', event = 'expired', detail = detail or ('while ' .. status_of(state)), by = by } })
 end
 
+-- Cancels a job, which must have been taken out of its place before.
+local function end_cancelled(id, key, why, by)
+  finish(id, key, 'cancelled', why ~= '' and why or 'cancelled')
+  append_history(key, { { status = 'cancelled', event = 'cancelled', detail = why, by = by } })
+end
+
 -- Applies an action that was requested while the job ran and that it would otherwise
 -- leave for target. Returns the new state, or nil if none was requested.
 local function apply_action(id, key, action, target)
@@ -704,8 +711,7 @@ local function newest(name, id)
     return f
   elseif blocks_line(state, f.line) then -- it is not retried any more, and would block its key for good
     take_out(old, key, state)
-    finish(old, key, 'cancelled', 'replaced by ' .. id)
-    append_history(key, { { status = 'cancelled', event = 'cancelled', detail = 'replaced by ' .. id } })
+    end_cancelled(old, key, 'replaced by ' .. id)
   end
 end
 
@@ -749,8 +755,7 @@ local function take_place(old, id, key, own, order, timed, over)
   else
     take_out(old.id, was, state)
   end
-  finish(old.id, was, 'cancelled', 'replaced by ' .. id)
-  append_history(was, { { status = 'cancelled', event = 'cancelled', detail = 'replaced by ' .. id } })
+  end_cancelled(old.id, was, 'replaced by ' .. id)
   if state == 'paused' and not over then
     park(id, key, 'paused')
     redis.call('HSET', key, 'resume', 'pending', 'action_by', f.action_by or '', 'action_reason', f.action_reason or '')
@@ -798,7 +803,6 @@ local function sort_pending(n, by_id)
     local heir = f[1] and f[1] ~= 'pending' and not by_id and heir_of(key)
     if heir then
       gone = gone + 1
-      redis.call('HDEL', key, 'tombstone')
       id, key = heir, task(heir)
       f = redis.call('HMGET', key, 'state', 'key')
     end
