@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,20 +36,16 @@ func (a *api) actOperations() {
 		if act.Action == jobs.ActionRetry {
 			one.description += " With `set` the job is changed before, and validated as at an enqueue; 422 says what does not fit, and the job is left as it is. It needs the scope enqueue, too."
 			register[ActedOne](a, one, func(ctx context.Context, in *retryInput) (any, error) {
-				w := why(ctx, &Reason{})
-				if in.Body != nil {
-					w = why(ctx, &in.Body.Reason)
-					w.Set = in.Body.edits()
-				}
-				if p := a.mayChange(ctx, w); p != nil {
+				body := cmp.Or(in.Body, &RetryOptions{})
+				w, p := a.whyRetry(ctx, body.Reason, body.Changes)
+				if p != nil {
 					return nil, p
 				}
 				return a.actOne(ctx, act, &in.JobOnly, w)
 			})
 			register[Acted](a, many, func(ctx context.Context, in *retryWhereInput) (any, error) {
-				w := why(ctx, &Reason{in.Body.Selection.Reason})
-				w.Set = in.Body.edits()
-				if p := a.mayChange(ctx, w); p != nil {
+				w, p := a.whyRetry(ctx, Reason{in.Body.Selection.Reason}, in.Body.Changes)
+				if p != nil {
 					return nil, p
 				}
 				return a.actWhere(ctx, act, in.Body.Selection, w)
@@ -64,13 +61,14 @@ func (a *api) actOperations() {
 	}
 }
 
-// mayChange returns a problem if the caller may retry jobs and not change them: a change sends what the caller writes, as an
-// enqueue does.
-func (a *api) mayChange(ctx context.Context, w ops.Why) *Problem {
-	if len(w.Set) == 0 {
-		return nil
+// whyRetry is why with the changes of a retry. It returns a problem if the caller may retry jobs and not change them: a
+// change sends what the caller writes, as an enqueue does.
+func (a *api) whyRetry(ctx context.Context, reason Reason, changes Changes) (w ops.Why, p *Problem) {
+	w = why(ctx, &reason)
+	if w.Set = changes.edits(); len(w.Set) > 0 {
+		p = a.may(ctx, access.ScopeEnqueue)
 	}
-	return a.may(ctx, access.ScopeEnqueue)
+	return w, p
 }
 
 // actOne acts on one job.
@@ -88,8 +86,7 @@ func (a *api) actOne(ctx context.Context, act ops.Act, job *JobOnly, w ops.Why) 
 	if err != nil {
 		return nil, err
 	}
-	r := results.Items[0]
-	return ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}, nil
+	return acted(results.Items[0].ActResult), nil
 }
 
 // Changes are what a retry changes in a job.

@@ -55,10 +55,10 @@ func poolHolds(members []breaker.Status, destination string, now time.Time) *Wai
 	}
 	var parts []string
 	if full > 0 {
-		parts = append(parts, fmt.Sprintf("%d at %s", full, limitOf(full)))
+		parts = append(parts, fmt.Sprintf("%d at %s", full, whose(full, "limit", "limits")))
 	}
 	if closed > 0 {
-		parts = append(parts, fmt.Sprintf("%d held by %s", closed, map[bool]string{true: "its breaker", false: "their breakers"}[closed == 1]))
+		parts = append(parts, fmt.Sprintf("%d held by %s", closed, whose(closed, "breaker", "breakers")))
 		w.Reason = BreakerOpen
 	}
 	if n := len(refused); n > 0 {
@@ -75,9 +75,9 @@ func poolHolds(members []breaker.Status, destination string, now time.Time) *Wai
 	return w
 }
 
-func limitOf(n int) string {
+func whose(n int, one, many string) string {
 	if n == 1 {
-		return "its limit"
+		return "its " + one
 	}
-	return "their limits"
+	return "their " + many
 }
