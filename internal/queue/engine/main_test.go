@@ -318,9 +318,10 @@ func (w *wire) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	c := call{sha, keys, args}
 	w.mu.Lock()
 	w.calls = append(w.calls, c)
+	answer := w.answer // a test may replace it meanwhile
 	w.mu.Unlock()
-	if w.answer != nil {
-		if cmd := w.answer(c); cmd != nil {
+	if answer != nil {
+		if cmd := answer(c); cmd != nil {
 			return cmd
 		}
 	}
