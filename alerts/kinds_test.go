@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/queue/store"
+	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -219,10 +220,8 @@ func TestMessageHasTheLearnedLimit(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1, withoutPager)
 	id := b.limit(0)
-	if err := b.rdb.HSet(t.Context(), "tidegate:{shop}:breaker", "learned_since", start.UnixMilli(),
-		"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.SetRecord(t, b.rdb, "tidegate:{shop}:breaker", "learned_since", start.UnixMilli(),
+		"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`)
 	b.settle()
 	if got := b.content(id + ".message"); !strings.Contains(got, "; learned limit: about 60 calls per 5 min") {
 		t.Errorf("the message is %s", got)

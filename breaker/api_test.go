@@ -163,7 +163,7 @@ func TestStatusAsJSON(t *testing.T) {
 	if diff := cmp.Diff(open, back); diff != "" {
 		t.Errorf("read back:\n%s", diff)
 	}
-	tripped := (&record{State: Open, Cause: CauseManual}).statusAt(0, time.Now())
+	tripped := (&record{State: policy.State{Circuit: policy.Circuit{State: policy.Open, Cause: CauseManual}}}).statusAt(0, time.Now())
 	data, err = json.Marshal(tripped)
 	for _, want := range []string{`"open_until":null`, `"until_reset":true`, `"cooldown_remaining_ms":0`, `"instances":[]`} {
 		if err != nil || !strings.Contains(string(data), want) {
@@ -275,18 +275,20 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(hash["record"]), &fields); err != nil {
+			t.Fatal(err)
+		}
+		ofRules := map[string]any{
+			"state": "OPEN", "cause": "threshold", "incident_cause": "threshold", "open_until": 1763690401124., "opened_at": 1763690400123., "last_cooldown": 1000.,
+		}
+		if diff := cmp.Diff(ofRules, fields); diff != "" {
+			t.Errorf("record (-want +got):\n%s", diff)
+		}
 		want := map[string]string{
-			"state": "OPEN", "cause": "threshold", "incident_cause": "threshold", "incident": h.place.name + "-" + generation, "reason": "", "tripped_by": "",
-			"probe_by": "", "probe_token": "", "failures": "1", "last_failure": "1763690400123", "generation": generation,
-			"revision": generation, "open_until": "1763690401124", "opened_at": "1763690400123", "probes": "0", "wasted": "1",
-			"probe_started": "0", "probe_until": "0", "probe_after": "0", "probe_retries": "0", "updated_at": "1763690400123",
-			"forced": "", "forced_until": "0", "instances": "worker-1", "rescheduled": "0", "quiet_since": "0", "level": "0",
-			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "learned_cap": "0", "permanent": "0", "streak": "0",
-			"streak_since": "0", "streak_over": "0", "streak_of": "", "streak_jobs": "", "outage": "", "outage_id": "0", "credentials": "", "missing": "0",
-			"streak_limit": "0", "outage_jobs": "", "spaced": "0", "pace_from": "0", "pace_gap": "0", "pace_accepted": "0", "pace_refused": "0", "pace_tested": "0", "learner": "", "windows": "",
-			"confirming": "0", "alone_at": "0", "early_until": "0", "asked_until": "0", "doubted": "0", "beside": "0", "again": "0", "again_at": "0", "real": "0",
-			"streak_sent": "0", "keys_needed": "0", "all_since": "0", "all_at": "0", "all_over": "0", "all_keys": "0",
-			"step": "1", "pace": "0", "write": hash["write"],
+			"record": hash["record"], "write": hash["write"], "state": "OPEN", "cause": "threshold", "open_until": "1763690401124",
+			"incident": h.place.name + "-" + generation, "instances": "worker-1", "failures": "1", "last_failure": "1763690400123", "wasted": "1",
+			"updated_at": "1763690400123", "generation": generation, "revision": generation, "step": "1",
 		}
 		if diff := cmp.Diff(want, hash); diff != "" {
 			t.Errorf("hash (-want +got):\n%s", diff)

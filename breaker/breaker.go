@@ -507,7 +507,7 @@ func always() bool { return true }
 // Redis's, even if this process has been suspended since.
 func (c *granter) leaseEnd(r *reply, started time.Time, length time.Duration) time.Time {
 	for _, record := range []*record{&r.record, &r.keyed} {
-		if until := record.ProbeUntil; until != 0 && record.State == HalfOpen {
+		if until := record.ProbeUntil; until != 0 && record.state() == HalfOpen {
 			return started.Add(record.left(until, r.now))
 		}
 	}
@@ -525,7 +525,7 @@ func (c *granter) denied(r *reply) *OpenError {
 		record = &r.keyed
 	}
 	e := &OpenError{
-		Name: r.name, Destination: c.place.name, State: record.State,
+		Name: r.name, Destination: c.place.name, State: record.state(),
 		Incident: record.Incident, Cause: record.Cause, Reason: record.Reason, Limit: limit,
 	}
 	e.RetryAfter = time.Duration(max(1, ms)) * time.Millisecond
@@ -533,7 +533,7 @@ func (c *granter) denied(r *reply) *OpenError {
 		e.RetryAfter = c.options.MaxCooldown // until it is reset
 		return e
 	}
-	if record.State == Closed || why == CauseRate || why == CauseConcurrency {
+	if record.state() == Closed || why == CauseRate || why == CauseConcurrency {
 		e.Cause = why
 	}
 	window, reserved, _ := strings.Cut(window, " ")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,16 +100,19 @@ func (d *decision) make(ctx context.Context) error {
 
 // written is one of the writes of swap.lua.
 type written struct {
-	Key   bool     `json:"key,omitempty"`
-	Set   settings `json:"set"`
-	Event string   `json:"event,omitempty"`
-	Ended string   `json:"ended,omitempty"`
-	Note  bool     `json:"note,omitempty"`
+	Key    bool          `json:"key,omitempty"`
+	Record string        `json:"record,omitempty"` // a policy.State without its meter
+	Was    *policy.Meter `json:"was,omitempty"`
+	Is     *policy.Meter `json:"is,omitempty"`
+	Event  string        `json:"event,omitempty"`
+	Ended  string        `json:"ended,omitempty"`
+	Note   bool          `json:"note,omitempty"`
 
 	Incident string `json:"incident,omitempty"` // the one that is over, which may have been lost
 
-	Add   map[string]int64 `json:"add,omitempty"`   // to fields
-	Below int64            `json:"below,omitempty"` // failures stay
+	Add         map[string]int64 `json:"add,omitempty"` // to fields
+	LastFailure int64            `json:"last_failure,omitempty"`
+	Below       int64            `json:"below,omitempty"` // failures stay
 }
 
 // next applies the events to the records of the reply, and returns what swap.lua takes.
@@ -164,22 +166,15 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 	if len(effects) == 0 {
 		return own, false, nil
 	}
-	last := [2]policy.State{was.Destination, was.Key}
-	writes := make([]written, len(effects))
-	for i, e := range effects {
-		of := 0
-		if e.OfKey {
-			of = 1
-		}
-		if writes[i], err = writtenAs(&e, last[of]); err != nil {
-			return nil, false, err
-		}
-		last[of] = e.State
-	}
+	var writes []written
 	if !repeated { // swap.lua takes one that was counted before for a repeated swap
-		if add := d.increments(was, pair, effects, writes); add != nil {
-			writes = add
+		if writes = d.increments(was, pair, effects); writes != nil {
 			own = append(own, "counts", "1")
+		}
+	}
+	if writes == nil {
+		if writes, err = writesOf(was, effects); err != nil {
+			return nil, false, err
 		}
 	}
 	text, err := json.Marshal(writes)
@@ -188,52 +183,73 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 
 // increments are the writes if all that the events do is to count: then another instance that counts, too, is not in
 // the way, but a transition is, or failures that reach the threshold. nil: they do more.
-func (d *decision) increments(was, is policy.Pair, effects []policy.Effect, writes []written) []written {
+func (d *decision) increments(was, is policy.Pair, effects []policy.Effect) (all []written) {
 	// Not if something was lost, or the clock went back: that is repaired first.
 	if now := d.reply.now / 1000; len(d.reports) == 0 || was.Lost != nil || was.KeyLost != nil || max(was.Destination.UpdatedAt, was.Key.UpdatedAt) > now {
 		return nil
 	}
-	var add [2]written
-	failures := [2]int64{was.Destination.Failures, was.Key.Failures}
-	for i, e := range effects {
-		of := 0
+	last := [2]policy.State{was.Destination, was.Key}
+	for _, e := range effects {
+		of := &last[0]
 		if e.OfKey {
-			of = 1
+			of = &last[1]
 		}
-		if e.State.Failures < failures[of] {
-			return nil // a success has reset them
+		if e.Event != nil || e.State.Failures < of.Failures { // a success has reset them
+			return nil
 		}
-		failures[of] = e.State.Failures
-		w := &add[of]
-		w.Key, w.Set = e.OfKey, settings{}
-		for _, f := range writes[i].Set {
-			switch f.name {
-			case "failures", "wasted", "last_failure", "instances", "updated_at":
-			default:
-				return nil
-			}
+		of.Counts, of.Generation, of.Revision, of.Step, of.UpdatedAt = e.State.Counts, e.State.Generation, e.State.Revision, e.State.Step, e.State.UpdatedAt
+		if of.State == "" {
+			of.State = policy.Closed
 		}
-		if e.Event != nil {
+		if *of != e.State {
 			return nil
 		}
 	}
-	var all []written
+	below := int64(0)
+	for _, h := range d.events {
+		below = max(below, h.Threshold)
+	}
 	for i, s := range [...][2]policy.State{{was.Destination, is.Destination}, {was.Key, is.Key}} {
-		if w := add[i]; w.Set != nil {
-			w.Add = map[string]int64{"failures": s[1].Failures - s[0].Failures, "wasted": s[1].Wasted - s[0].Wasted}
-			for _, h := range d.events {
-				w.Below = max(w.Below, h.Threshold)
-			}
-			if s[1].LastFailure != s[0].LastFailure {
-				w.Set = settings{{name: "last_failure", number: s[1].LastFailure}}
-			}
-			if s[1].State != policy.Closed {
-				w.Below = 0
-			}
-			all = append(all, w)
+		if s[0].Step == s[1].Step {
+			continue
 		}
+		w := written{Key: i == 1, Add: map[string]int64{"failures": s[1].Failures - s[0].Failures, "wasted": s[1].Wasted - s[0].Wasted}}
+		if s[1].LastFailure != s[0].LastFailure {
+			w.LastFailure = s[1].LastFailure
+		}
+		if s[1].State == policy.Closed {
+			w.Below = below
+		}
+		all = append(all, w)
 	}
 	return all
+}
+
+// writesOf are the writes of effects, one after the other.
+func writesOf(was policy.Pair, effects []policy.Effect) ([]written, error) {
+	writes, last := make([]written, len(effects)), [2]policy.State{was.Destination, was.Key}
+	for i := range effects {
+		e, before := &effects[i], &last[0]
+		if e.OfKey {
+			before = &last[1]
+		}
+		writes[i] = written{Key: e.OfKey, Was: new(policy.Meter), Is: &e.State.Meter, Note: e.Note}
+		*writes[i].Was = before.Meter
+		if before.Meter = e.State.Meter; *before != e.State {
+			*before = e.State
+			rules := e.State
+			rules.Name, rules.Meter = "", policy.Meter{} // the script knows the name
+			text, err := json.Marshal(&rules)
+			if err != nil {
+				return nil, err
+			}
+			writes[i].Record = string(text)
+		}
+		if err := writes[i].tell(e); err != nil {
+			return nil, err
+		}
+	}
+	return writes, nil
 }
 
 // over is the part of an incident's entry that the rules know.
@@ -251,87 +267,21 @@ type over struct {
 	Missing     int64  `json:"missing,omitempty"`
 }
 
-func writtenAs(e *policy.Effect, was policy.State) (written, error) {
-	w := written{Key: e.OfKey, Set: differences(was, e.State), Note: e.Note}
+// tell adds the effect's entries of the history and of the incidents.
+func (w *written) tell(e *policy.Effect) error {
 	if e.Event == nil {
-		return w, nil
+		return nil
 	}
 	text, err := json.Marshal(e.Event)
 	if err != nil {
-		return w, err
+		return err
 	}
 	w.Event = string(text)
-	if i := e.Incident; i != nil {
+	if i := e.Over; i != nil {
 		text, err = json.Marshal(over{i.OpenedAt, i.IncidentCause, e.Event.Cause, e.Opened[0], e.Opened[1], i.Probes, i.Wasted, i.Rescheduled, i.Instances, i.Permanent, i.Missing})
 		w.Ended, w.Incident = string(text), i.Incident
 	}
-	return w, err
-}
-
-// field is one of a policy.State.
-type field struct {
-	name  string
-	index []int
-}
-
-// fields are all that swap.lua takes from the rules; it sets the others itself.
-var fields = sync.OnceValue(func() (all []field) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[policy.State]()) {
-		switch name := f.Tag.Get("json"); name {
-		case "", "name", "generation", "revision", "step", "incident":
-		default:
-			all = append(all, field{name, f.Index})
-		}
-	}
-	return all
-})
-
-// setting is a field and its value. Settings are a JSON object whose values are all texts, because Lua's numbers have
-// 14 digits.
-type setting struct {
-	name, text string
-	number     int64
-	isText     bool
-}
-
-type settings []setting
-
-// MarshalJSON returns the object.
-func (s settings) MarshalJSON() ([]byte, error) {
-	out := append(make([]byte, 0, 32*len(s)+2), '{')
-	for i, f := range s {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(strconv.AppendQuote(out, f.name), ':')
-		if !f.isText {
-			out = append(strconv.AppendInt(append(out, '"'), f.number, 10), '"')
-			continue
-		}
-		text, err := json.Marshal(f.text)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, text...)
-	}
-	return append(out, '}'), nil
-}
-
-// differences are the fields that differ, as Redis keeps them.
-func differences(was, is policy.State) settings {
-	set := make(settings, 0, 16)
-	from, to := reflect.ValueOf(was), reflect.ValueOf(is)
-	for _, f := range fields() {
-		a, b := from.FieldByIndex(f.index), to.FieldByIndex(f.index)
-		switch {
-		case a.Equal(b):
-		case b.Kind() == reflect.String:
-			set = append(set, setting{name: f.name, text: b.String(), isText: true})
-		default:
-			set = append(set, setting{name: f.name, number: b.Int()})
-		}
-	}
-	return set
+	return err
 }
 
 // wholeRecord is a record as the rules need it.
@@ -348,7 +298,7 @@ func (r *reply) pair(key string) (p policy.Pair, permits []string, emitted [2]st
 		if text == "" {
 			continue
 		}
-		if err := json.Unmarshal([]byte(text), &records[i]); err != nil {
+		if err := parseAs(text, &records[i]); err != nil {
 			return p, nil, emitted, fmt.Errorf("record: %w", err)
 		}
 	}
@@ -383,32 +333,10 @@ func meterEvents(more string) (own, ofKey string) {
 }
 
 // settle brings the records of statusScript forward to the instant at which it read them.
-func (r *reply) settle() error {
-	for i, to := range [...]*record{&r.record, &r.keyed} {
-		if r.whole[i] == "" {
-			continue
-		}
-		var s policy.State
-		if err := json.Unmarshal([]byte(r.whole[i]), &s); err != nil {
-			return fmt.Errorf("record: %w", err)
-		}
-		settled, err := recordOf(s, r.now)
-		if err != nil {
-			return err
-		}
-		settled.InFlight, settled.Cap = to.InFlight, to.Cap
-		*to = settled
+func (r *reply) settle() {
+	for _, of := range [...]*record{&r.record, &r.keyed} {
+		of.State = of.At(r.now)
 	}
-	return nil
-}
-
-// recordOf is what readers see of a breaker as of an instant.
-func recordOf(s policy.State, now int64) (r record, err error) {
-	text, err := json.Marshal(s.At(now))
-	if err == nil {
-		err = parseRecord(string(text), &r)
-	}
-	return r, err
 }
 
 // options returns the options for the rules.

@@ -410,20 +410,20 @@ func compare(b *Breaker, d *double) string {
 	r := &b.view.Load().record
 	known, m := &d.known, d.meter
 	refused := r.Failures
-	if r.State != Closed {
+	if r.state() != Closed {
 		refused = r.Probes
 	}
-	counted := meterOf(r, refused) // but what each call changes is not published
+	counted := meterOf(r, int(refused)) // but what each call changes is not published
 	if err := b.rdb.HGet(context.Background(), b.place.keys[0], "round_used").Scan(&counted.Used); err != nil && !errors.Is(err, redis.Nil) {
 		return err.Error()
 	}
-	read := r.learner()
+	read := r.Known()
 	for is, want := range map[*float64]*float64{&read.Pace.Fast: &known.Pace.Fast, &read.Pace.Slow: &known.Pace.Slow, &read.Pace.Length: &known.Pace.Length} {
 		if math.Abs(*is-*want) < .01+.02**want { // the scripts round: calls in a round would differ by one now and then
 			*want = *is
 		}
 	}
-	is, want := sketch(r.State == Closed, read, counted), sketch(d.state == Closed, *known, m)
+	is, want := sketch(r.state() == Closed, read, counted), sketch(d.state == Closed, *known, m)
 	if is == want {
 		return ""
 	}
@@ -442,8 +442,8 @@ func sketch(closed bool, s learner.State, m learner.Meter) string {
 // meterOf are the numbers that the scripts count, after so many refusals in a row.
 func meterOf(r *record, refused int) learner.Meter {
 	return learner.Meter{
-		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: r.RoundUsed, Total: r.RoundTotal,
-		Paced: r.RoundPaced, Calm: r.RoundCalm, Refused: refused, LastNo: float64(r.RefusedAt) / 1e6, Room: r.Ramp, Confirm: r.Confirming,
+		Round: float64(r.RoundStarted) / 1e6, Anchor: float64(r.RoundAnchor) / 1e6, Used: float64(r.RoundUsed), Total: float64(r.RoundTotal),
+		Paced: int(r.RoundPaced), Calm: int(r.RoundCalm), Refused: refused, LastNo: float64(r.RefusedAt) / 1e6, Room: int(r.Ramp), Confirm: int(r.Confirming),
 	}
 }
 

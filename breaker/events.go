@@ -130,8 +130,8 @@ func (e *events) lost(key string, was, is *view, at time.Time) {
 		r := &was.record
 		e.push(Event{
 			At: at.UTC(), Name: r.Name, Key: key, From: was.state, To: Closed, Cause: CauseLost,
-			Incident: r.Incident, Generation: r.Generation, OpenedAt: instant(r.OpenedAt),
-			Probes: r.Probes, Wasted: r.Wasted, Rescheduled: r.Rescheduled, Permanent: r.Permanent != 0, IncidentCause: r.IncidentCause,
+			Incident: r.Meter.Incident, Generation: r.generation(), OpenedAt: instant(r.OpenedAt),
+			Probes: int(r.Probes), Wasted: int(r.Wasted), Rescheduled: int(r.Rescheduled), Permanent: r.Permanent != 0, IncidentCause: r.IncidentCause,
 		})
 	}
 }

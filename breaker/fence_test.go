@@ -39,8 +39,8 @@ func TestPermitsAreOlderThanAnOpeningDuringThem(t *testing.T) {
 					default:
 					}
 					p, err := h.b.Allow(t.Context())
-					if v := h.b.view.Load(); err == nil && v.state == Open && p.Generation() >= v.record.Generation {
-						t.Errorf("a permit of CLOSED bears the generation of opening %d", (v.record.Generation-first)/2)
+					if v := h.b.view.Load(); err == nil && v.state == Open && p.Generation() >= uint64(v.record.Generation) {
+						t.Errorf("a permit of CLOSED bears the generation of opening %d", (uint64(v.record.Generation)-first)/2)
 					}
 					asked.Add(1)
 					if err == nil {
@@ -53,7 +53,7 @@ func TestPermitsAreOlderThanAnOpeningDuringThem(t *testing.T) {
 		for v := first; v < first+10_000 && time.Since(now) < 3*time.Second; v += 2 {
 			for i, record := range []string{`"state":"OPEN","open_until":9999999999999`, `"state":"CLOSED"`} {
 				version := v + uint64(i)
-				h.b.receive(fmt.Sprintf(`{"origin":%q,"now":%d,"version":%d,"record":{"name":%q,"generation":%d,"revision":%d,%s}}`,
+				h.b.receive(fmt.Sprintf(`{"origin":%q,"now":%d,"version":%d,"record":{"name":%q,"meter":{"generation":%d,"revision":%d},%s}}`,
 					origin, epoch, version, h.place.name, version, version, record))
 				for seen := asked.Load(); i == 0 && asked.Load() < seen+4; { // all have asked since
 					runtime.Gosched()

@@ -349,6 +349,14 @@ func set(field, value string) action {
 	}
 }
 
+// setRule damages a field of what the rules have written.
+func setRule(field string, value any) action {
+	return func(h *harness) string {
+		redistest.SetRecord(h.t, h.rdb, h.place.keys[0], field, value)
+		return ""
+	}
+}
+
 // statusBy reads a breaker by the clock of a caller.
 func statusBy(ctx context.Context, rdb redis.UniversalClient, name string, c caller) (reply, place, error) {
 	p, err := DefaultNamespace.parse(name)
@@ -356,7 +364,8 @@ func statusBy(ctx context.Context, rdb redis.UniversalClient, name string, c cal
 		return reply{}, place{}, err
 	}
 	r, err := statusScript.run(ctx, rdb, p, c)
-	return r, p, cmp.Or(err, r.settle())
+	r.settle()
+	return r, p, err
 }
 
 // historyOf are the last limit transitions of a breaker; all for 0.

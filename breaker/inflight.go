@@ -184,7 +184,7 @@ func (c *core) othersAccepted(than string) int64 {
 	}
 	n := int64(0)
 	for key, accepted := range keys {
-		if v := c.keys.get(key); accepted && key != than && (v == nil || v.record.Failures == 0 && v.record.State == Closed) {
+		if v := c.keys.get(key); accepted && key != than && (v == nil || v.record.Failures == 0 && v.state == Closed) {
 			n++
 		}
 	}

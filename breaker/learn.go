@@ -1,21 +1,12 @@
 package breaker
 
 import (
-	"encoding/json"
 	"math"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/internal/learner"
 	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
-
-// learner is what is known of a limit that is learned. What cannot be read is nothing.
-func (r *record) learner() (s learner.State) {
-	if r.Learner != "" && (json.Unmarshal([]byte(r.Learner), &s) != nil || !s.Valid()) {
-		return learner.State{}
-	}
-	return s
-}
 
 // learned returns the limit of a record, nil if nothing is learned yet.
 func (r *record) learned() *LearnedLimit {
@@ -25,7 +16,7 @@ func (r *record) learned() *LearnedLimit {
 			Confidence: min(1, float64(r.Spaced)/policy.PaceSure), Since: instant(r.QuietSince),
 		}
 	}
-	s := r.learner()
+	s := r.Known()
 	if r.LearnedSince == 0 || s.Pace.Stage == learner.Unmeasured && s.Slots.Number() == 0 {
 		return nil
 	}

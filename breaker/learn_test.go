@@ -157,13 +157,14 @@ func TestLearningIsSwitchedOff(t *testing.T) {
 	o.NoLearning, o.MaxInFlight = true, 8
 	learned := func(h *harness) string {
 		fields := []any{
-			"learned_since", epoch / 1000, "learned_cap", 1, "learned_gap", int64(1_800_000_000), "learned_length", int64(3_600_000_000),
 			"round_started", epoch, "round_anchor", epoch, "round_used", 2,
-			"learner", `{"pace":{"stage":"holding","slow":1800,"length":3600,"seen":3},"slots":{"most":1}}`,
 		}
 		if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], fields...).Err(); err != nil {
 			h.t.Fatal(err)
 		}
+		redistest.SetRecord(h.t, h.rdb, h.place.keys[0],
+			"learned_since", epoch/1000, "learned_cap", 1, "learned_gap", int64(1_800_000_000), "learned_length", int64(3_600_000_000),
+			"learner", `{"pace":{"stage":"holding","slow":1800,"length":3600,"seen":3},"slots":{"most":1}}`)
 		return ""
 	}
 	runRows(t, o,
@@ -298,7 +299,7 @@ func TestIdleLearnersLeaveNothing(t *testing.T) {
 // A limit that was met once, and not again within the longest window, costs nothing any more.
 func TestLimitThatIsNoneIsForgotten(t *testing.T) {
 	t.Parallel()
-	learns := func(h *harness) string { return fmt.Sprint(!h.b.view.Load().record.plain()) }
+	learns := func(h *harness) string { return fmt.Sprint(!h.b.view.Load().record.Plain()) }
 	runRows(t, alone(),
 		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
 		row{time.Minute, call(Success()), "CLOSED"},
@@ -397,13 +398,14 @@ func TestDeniedCallBeginsNoRound(t *testing.T) {
 	o.MaxInFlight, o.KeyConcurrency = 8, 1
 	learned := func(h *harness) string {
 		fields := []any{
-			"learned_since", epoch / 1000, "learned_gap", int64(1_000_000), "learned_length", int64(10_000_000), "learned_quota", 10,
 			"round_started", epoch, "round_anchor", epoch, "round_used", 1,
-			"learner", `{"pace":{"stage":"holding","slow":1,"length":10,"seen":3}}`,
 		}
 		if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], fields...).Err(); err != nil {
 			h.t.Fatal(err)
 		}
+		redistest.SetRecord(h.t, h.rdb, h.place.keys[0],
+			"learned_since", epoch/1000, "learned_gap", int64(1_000_000), "learned_length", int64(10_000_000), "learned_quota", 10,
+			"learner", `{"pace":{"stage":"holding","slow":1,"length":10,"seen":3}}`)
 		return ""
 	}
 	round := func(h *harness) string {

@@ -179,11 +179,9 @@ func (n Namespace) ForgetLimits(ctx context.Context, rdb redis.UniversalClient, 
 	if p.key != "" {
 		of = d.pair.Key
 	}
-	var before record
+	before := record{}
 	if d.reply.result == resultStored { // else there was nothing to forget
-		if before, err = recordOf(of, d.reply.now); err != nil {
-			return Limits{}, fmt.Errorf("breaker: forget %s: %w", name, err)
-		}
+		before.State = of.At(d.reply.now)
 	}
 	return before.limits(p, d.reply.now), nil
 }
@@ -309,26 +307,26 @@ func (r *record) limits(p place, now int64) Limits {
 	if p.key != "" {
 		l.Name += "/" + p.key
 	}
-	w := LimitWindow{Limit: r.BudgetLimit, Remaining: -1}
-	reached := r.State != Closed && r.BudgetReset != 0
+	w := LimitWindow{Limit: int(r.BudgetLimit), Remaining: -1}
+	reached := r.state() != Closed && r.BudgetReset != 0
 	if (r.Metered != 0 || reached) && (r.BudgetReset == 0 || r.left(r.BudgetReset, now) > 0) {
-		w.Remaining, w.ResetsAt = r.BudgetLeft, instant(r.BudgetReset)
-		w.Used = max(0, r.BudgetLimit-r.BudgetLeft)
+		w.Remaining, w.ResetsAt = int(r.BudgetLeft), instant(r.BudgetReset)
+		w.Used = int(max(0, r.BudgetLimit-r.BudgetLeft))
 	}
-	if asked := instant(r.AskedUntil); r.State != Closed && w.Limit == 0 && w.Remaining < 0 && r.left(r.AskedUntil, now) > 0 {
+	if asked := instant(r.AskedUntil); r.state() != Closed && w.Limit == 0 && w.Remaining < 0 && r.left(r.AskedUntil, now) > 0 {
 		w.Remaining, w.ResetsAt = 0, asked
 	}
-	all := r.windows()
+	all := policy.ReadWindows(r.Windows)
 	if len(all) > 0 {
-		w.Name = all[0].name
+		w.Name = windowName(all[0].ID)
 	}
 	if w.Limit > 0 || w.Remaining >= 0 {
 		l.Announced = append(l.Announced, w)
 	}
 	for i, other := range all {
-		if i > 0 && (other.reset == 0 || r.left(other.reset, now) > 0) { // the first is in BudgetLeft
+		if i > 0 && (other.Reset == 0 || r.left(other.Reset, now) > 0) { // the first is in BudgetLeft
 			l.Announced = append(l.Announced, LimitWindow{
-				Name: other.name, Limit: other.limit, Used: max(0, other.limit-other.left), Remaining: other.left, ResetsAt: instant(other.reset),
+				Name: windowName(other.ID), Limit: int(other.Limit), Used: int(max(0, other.Limit-other.Left)), Remaining: int(other.Left), ResetsAt: instant(other.Reset),
 			})
 		}
 	}

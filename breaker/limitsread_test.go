@@ -97,10 +97,7 @@ func TestLimitsAreRead(t *testing.T) {
 		// A learned limit is shown, and forgotten.
 		{"limits that are learned", Options{MaxInFlight: 4}, []row{
 			{0, both(func(h *harness) string {
-				learned := map[string]any{"state": "CLOSED", "learned_since": epoch / 1000, "learner": `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`}
-				if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], learned).Err(); err != nil {
-					h.t.Fatal(err)
-				}
+				redistest.SetRecord(h.t, h.rdb, h.place.keys[0], "learned_since", epoch/1000, "learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`)
 				return ""
 			}, limits), "learned 60 per 5m0s, confidence 1"},
 			{0, forgetLimits, "forgotten"},

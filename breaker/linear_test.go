@@ -280,7 +280,7 @@ func (s scriptStore) do(ctx context.Context, in linearInput) (linearOutput, erro
 		return linearOutput{}, err
 	}
 	see := func(r *record) seen {
-		return seen{state: r.State, failures: r.Failures, generation: r.Generation, probeBy: r.ProbeBy}
+		return seen{state: r.state(), failures: int(r.Failures), generation: uint64(r.Generation), probeBy: r.ProbeBy}
 	}
 	out := linearOutput{result: string(r.result), version: r.version, parent: see(&r.record)}
 	if in.keyed {

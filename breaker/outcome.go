@@ -266,16 +266,25 @@ func (o Outcome) windows() string {
 // ofName precedes the name of a window in its id.
 const ofName = "="
 
-var windowName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
 
 // windowID is a word that identifies a window: its name if that is short, plain and the operator's, else a hash.
 func windowID(b Budget) string {
-	if b.Shown && windowName.MatchString(b.Name) {
+	if b.Shown && plainName.MatchString(b.Name) {
 		return ofName + b.Name
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(cmp.Or(b.Name, strconv.Itoa(b.Limit))))
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// windowName is the name of a window by its id; "" if it is not the operator's.
+func windowName(id string) string {
+	name, named := strings.CutPrefix(id, ofName)
+	if !named {
+		return ""
+	}
+	return name
 }
 
 // maxWindows is how many windows of an API are kept.

@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -198,9 +197,10 @@ func (p place) reply(cmd *redis.Cmd) (reply, error) {
 		return reply{}, unavailable("read", p.name, err)
 	}
 	r, err := parseReply(text, parseRecord)
-	if err = cmp.Or(err, r.settle()); err != nil {
+	if err != nil {
 		return reply{}, fmt.Errorf("breaker: read %s: %w", p.name, err)
 	}
+	r.settle()
 	return r, nil
 }
 
@@ -217,7 +217,7 @@ func (p place) openKeys(ctx context.Context, rdb redis.UniversalClient, cmd *red
 		}
 		received := time.Now()
 		for _, c := range s.changes {
-			if c.name != p.name && !c.record.plain() {
+			if c.name != p.name && !c.record.Plain() {
 				keys = append(keys, c.record.statusAt(s.now, received))
 			}
 		}

@@ -204,8 +204,8 @@ func (c *reader) receive(payload string) {
 		return
 	}
 	received := c.clock.now()
-	if m.Record.Revision > c.synced.Load() {
-		c.observe(key, observation{version: m.Record.Revision, now: m.Now, record: m.Record, received: received})
+	if m.Record.version() > c.synced.Load() {
+		c.observe(key, observation{version: m.Record.version(), now: m.Now, record: m.Record, received: received})
 	}
 	c.raise(m.Version, received)
 	if !c.events.message(&m) {

@@ -217,8 +217,15 @@ func (r *reply) read(parse func(text string, into *record) error) error {
 	return nil
 }
 
-func parseRecord(text string, into *record) error {
-	return json.Unmarshal([]byte(text), into)
+// parseRecord reads a record. A damaged field is none, so that it cannot hold a breaker for ever.
+func parseRecord(text string, into *record) error { return parseAs(text, into) }
+
+func parseAs(text string, into any) error {
+	err := json.Unmarshal([]byte(text), into)
+	if _, damaged := errors.AsType[*json.UnmarshalTypeError](err); damaged {
+		return nil
+	}
+	return err
 }
 
 // snapshot is what snapshot.lua returns.
@@ -261,7 +268,7 @@ func parseSnapshot(values []string) (snapshot, error) {
 			return snapshot{}, fmt.Errorf("snapshot: revision: %w", err)
 		}
 		if values[i+2] != "" {
-			if err := json.Unmarshal([]byte(values[i+2]), &c.record); err != nil {
+			if err := parseRecord(values[i+2], &c.record); err != nil {
 				return snapshot{}, fmt.Errorf("snapshot: record of %s: %w", c.name, err)
 			}
 		}

@@ -147,22 +147,22 @@ func (s *Status) InStreak(job string) bool {
 // status returns the fields that do not depend on the time.
 func (r *record) status() Status {
 	s := Status{
-		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
-		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), UntilReset: r.untilReset(), Incident: r.Incident,
+		Name: r.Name, State: r.state(), Failures: int(r.Failures), LastFailure: instant(r.LastFailure),
+		Generation: r.generation(), OpenUntilRedis: instant(r.OpenUntil), UntilReset: r.UntilReset(), Incident: r.Incident,
 		Cause: r.Cause, IncidentCause: r.IncidentCause, Reason: r.Reason, Permanent: r.Permanent != 0, Credentials: r.Credentials, NoCredentials: r.Missing != 0,
-		Streak: r.Streak, StreakOf: r.StreakOf, StreakLimit: r.StreakLimit, StreakJobs: r.StreakJobs, OutageID: r.OutageID,
-		SuggestedRate: r.suggestedRate(), RecoversFromOutage: r.State == Closed && r.Ramp > 0 && r.Outage != "",
+		Streak: int(r.Streak), StreakOf: r.StreakOf, StreakLimit: int(r.StreakLimit), StreakJobs: r.StreakJobs, OutageID: uint64(r.OutageID), //nolint:gosec // µs
+		SuggestedRate: r.suggestedRate(), RecoversFromOutage: r.state() == Closed && r.Ramp > 0 && r.Outage != "",
 		TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
-		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
-		Level: r.Level, SlowStart: r.Ramp, Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),
+		Probes: int(r.Probes), Wasted: int(r.Wasted), ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
+		Level: int(r.Level), SlowStart: int(r.Ramp), Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),
 		InFlight: r.InFlight, Concurrency: r.Cap, Reserve: r.Reserve, Learned: r.learned(),
-		Rescheduled: r.Rescheduled, Instances: names(r.Instances),
+		Rescheduled: int(r.Rescheduled), Instances: names(r.Instances),
 	}
-	if r.State != Closed && r.AskedUntil > r.OpenUntil && !r.untilReset() {
+	if r.state() != Closed && r.AskedUntil > r.OpenUntil && !r.UntilReset() {
 		s.AskedUntil = instant(r.AskedUntil)
 	}
 	if r.Metered != 0 {
-		s.Budget = &Budget{Remaining: r.BudgetLeft, Limit: r.BudgetLimit}
+		s.Budget = &Budget{Remaining: int(r.BudgetLeft), Limit: int(r.BudgetLimit)}
 	}
 	return s
 }
@@ -177,7 +177,7 @@ func (r *record) statusAt(now int64, received time.Time) Status {
 	if r.left(r.AskedUntil, now) == 0 {
 		s.AskedUntil = time.Time{}
 	}
-	if s.State == Open && !r.untilReset() {
+	if s.State == Open && !r.UntilReset() {
 		s.Remaining = r.left(r.OpenUntil, now)
 		s.OpenUntil = received.Add(s.Remaining)
 		if s.Remaining == 0 {

@@ -2,6 +2,8 @@ package breaker
 
 import (
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 )
 
 // view is what this instance knows of the breaker. It never changes: a newer
@@ -45,7 +47,7 @@ func (v *view) free() bool {
 }
 
 // plain reports whether nothing limits calls but what is configured. nil is the view of a key that is plainly CLOSED.
-func (v *view) plain() bool { return v == nil || v.known && !v.closed && v.record.plain() }
+func (v *view) plain() bool { return v == nil || v.known && !v.closed && v.record.Plain() }
 
 // effective is the state at now: OPEN ends by itself.
 func (v *view) effective(now time.Time) State {
@@ -115,14 +117,15 @@ func (v *view) after(o observation) (next *view, lost bool) {
 // view returns o as a view that replaces previous.
 func (o observation) view(previous *view) *view {
 	v := &view{
-		known: true, state: o.record.State, version: o.version, record: o.record, at: o.received,
+		known: true, state: o.record.state(), version: o.version, record: o.record, at: o.received,
 	}
-	if v.record.plain() {
+	if v.record.Plain() {
 		// Redis keeps only the version of a plain breaker.
-		v.record = record{Name: previous.record.Name, Generation: o.version, OutageID: max(previous.record.OutageID, o.record.OutageID)}
+		outage := max(previous.record.OutageID, o.record.OutageID)
+		v.record = record{State: policy.State{Name: previous.record.Name, Row: policy.Row{OutageID: outage}, Meter: policy.Meter{Generation: int64(o.version)}}} //nolint:gosec // µs
 	}
 	v.behind = v.record.behind(o.now)
-	if v.state == Open && !v.record.untilReset() {
+	if v.state == Open && !v.record.UntilReset() {
 		v.until = o.received.Add(v.record.left(v.record.OpenUntil, o.now))
 	}
 	if v.record.Metered != 0 && v.record.BudgetReset != 0 {
@@ -175,7 +178,7 @@ func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Du
 	switch {
 	case hint > 0:
 		return next.openLocally(now, CauseHint, hint, refused)
-	case next.record.Failures >= threshold:
+	case int(next.record.Failures) >= threshold:
 		return next.openLocally(now, CauseThreshold, cooldown, refused)
 	}
 	next.local, next.at, next.refused = true, now, refused
@@ -188,7 +191,7 @@ func (v *view) openLocally(now time.Time, cause string, length time.Duration, re
 	next.local, next.at, next.refused = true, now, refused
 	next.state, next.until = Open, now.Add(length)
 	next.record.OpenUntil = 0 // only Redis knows its time
-	next.record.State, next.record.Cause, next.record.IncidentCause = Open, cause, cause
+	next.record.Circuit.State, next.record.Cause, next.record.IncidentCause = policy.Open, cause, cause
 	next.record.Wasted = max(1, next.record.Failures)
 	return &next
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker/internal/policy"
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
@@ -21,12 +22,14 @@ func sight(version uint64, asked, received int, r record) observation {
 const aMessage = -1
 
 func openFor(d time.Duration) record {
-	return record{State: Open, Cause: CauseThreshold, OpenUntil: epoch/1000 + d.Milliseconds(), UpdatedAt: epoch / 1000}
+	return record{State: policy.State{
+		Circuit: policy.Circuit{State: policy.Open, Cause: CauseThreshold, OpenUntil: epoch/1000 + d.Milliseconds()}, Meter: policy.Meter{UpdatedAt: epoch / 1000},
+	}}
 }
 
 func TestNewestTruthWins(t *testing.T) {
 	t.Parallel()
-	closed, failed := record{}, record{Failures: 1}
+	closed, failed := record{}, record{State: policy.State{Meter: policy.Meter{Counts: policy.Counts{Failures: 1}}}}
 	open := openFor(time.Minute)
 	for _, c := range []struct {
 		name  string

@@ -74,7 +74,7 @@ func (k *keyViews) prune(synced uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, v := range k.m {
-		if v.record.plain() && !v.local && v.version <= synced {
+		if v.record.Plain() && !v.local && v.version <= synced {
 			delete(k.m, key)
 		}
 	}
@@ -179,7 +179,7 @@ func (c *mirror) observe(key string, o observation) {
 // observeReply applies the reply of a script about a name.
 func (c *mirror) observeReply(key string, r *reply, started, received time.Time) {
 	see := func(key string, r *record, now int64) {
-		c.observe(key, observation{version: r.Revision, now: now, record: *r, started: started, received: received})
+		c.observe(key, observation{version: r.version(), now: now, record: *r, started: started, received: received})
 	}
 	see("", &r.record, r.now)
 	if key != "" {

@@ -144,10 +144,8 @@ func TestAdviceToDeclareARate(t *testing.T) {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
-	if err := b.rdb.HSet(t.Context(), "tidegate:{"+b.dest+"}:breaker", "spaced", 5, "pace_accepted", 500, "pace_refused", 430,
-		"pace_from", b.redisNow().UnixMilli(), "last_cooldown", time.Hour.Milliseconds()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	redistest.SetRecord(t, b.rdb, "tidegate:{"+b.dest+"}:breaker", "spaced", 5, "pace_accepted", 500,
+		"pace_refused", 430, "pace_from", b.redisNow().UnixMilli(), "last_cooldown", time.Hour.Milliseconds())
 	logged := &loggingtest.Buffer{}
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(logged, nil))

@@ -214,7 +214,7 @@ local function refusal(b)
   return nil
 end
 
--- decide returns whole records for the rules. What is added is, for each permit of a list, "k" if its report was counted
+-- decide returns what the rules need. What is added is, for each permit of a list, "k" if its report was counted
 -- before, "m" and "c" if the destination's and the key's meter has the call; then calls in flight of both, the capacity,
 -- and the events of learn.lua. name is the name of the breaker for which time has done something.
 local function decide(parent, child, result, permits, emitted, name)
@@ -225,5 +225,5 @@ local function decide(parent, child, result, permits, emitted, name)
       (child and redis.call('ZSCORE', child.inflight_key, token) and 'c' or '')
   end
   return reply(result, parent, child, name, table.concat({ table.concat(facts), int(in_flight(parent)),
-    int(child and in_flight(child) or 0), int(capacity), emitted or '' }, ' '), true)
+    int(child and in_flight(child) or 0), int(capacity), emitted or '' }, ' '))
 end

@@ -8,20 +8,18 @@ local KEY_KEPT = 604800000    -- ms that a key's history is kept: 7 days
 local IDLE_AFTER = 3600000    -- ms after which a key without calls is forgotten
 local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 
--- The fields of the hash and of the record, in the order a person reads them; policy.State has what they mean.
--- Instances are sent all but some. write is the id of the last swap, step counts swaps and leases.
-local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'streak_of', 'outage',
-  'credentials', 'windows', 'learner', 'streak_jobs', 'probe_token', 'outage_jobs', 'write' }
-local TEXTS_SHARED = #TEXTS - 3
-local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'step', 'open_until', 'asked_until', 'opened_at', 'quiet_since', 'probes',
-  'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
-  'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_since',
-  'streak_over', 'streak_limit', 'outage_id', 'pace', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'updated_at',
-  'confirming', 'alone_at', 'early_until', 'doubted', 'beside', 'again', 'again_at', 'real', 'streak_sent', 'keys_needed', 'all_since', 'all_at', 'all_over', 'all_keys' }
--- Of a learned limit: instances need the first ones. Only stored once there is one.
-local LEARNED, LEARNED_SHARED = { 'learned_since', 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced',
-  'round_calm', 'refused_at', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_careful', 'learned_enough', 'learned_calm', 'probe_due',
-  'round_doubted', 'round_hold' }, 8
+-- A breaker's hash has the field record, which the rules write: a policy.State as JSON. These of its fields the scripts read:
+local RULE_TEXTS = { 'state', 'cause', 'forced' }
+local RULE_NUMBERS = { 'open_until', 'forced_until', 'metered', 'budget_reset', 'budget_limit', 'streak', 'pace', 'pace_from', 'confirming',
+  'learned_since', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_cap', 'learned_careful', 'learned_enough',
+  'learned_calm', 'refused_at', 'all_at', 'all_over' }
+-- Beside it are fields that the scripts change by themselves, a policy.Meter: step counts swaps and leases, and write, which is
+-- not of it, is the id of the last swap. For people the hash also has state, cause and open_until.
+local METER_TEXTS = { 'incident', 'instances', 'probe_token', 'probe_by', 'windows' }
+local METER_NUMBERS = { 'failures', 'last_failure', 'wasted', 'rescheduled', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'ramp', 'ramp_ok',
+  'budget_left', 'pace_gap', 'round_started', 'round_anchor', 'round_used', 'round_hold', 'round_total', 'round_paced', 'round_calm', 'updated_at',
+  'generation', 'revision', 'step' }
+local OF_THE_SWAP = { generation = true, revision = true, step = true, incident = true } -- which the rules leave to it
 local COUNTED = { 'round_started', 'round_anchor', 'round_used', 'round_total', 'round_paced', 'round_calm', 'round_hold', 'ramp_ok' } -- by each call
 
 -- plain says that any call may start: instances need not know of the breaker.
@@ -43,6 +41,21 @@ local function took_part(b)
   end
 end
 
+-- use takes what the rules have written. A damaged record is a lost one.
+local function use(b, text)
+  local valid, fields = pcall(cjson.decode, text or '{}')
+  if not valid or type(fields) ~= 'table' or string.sub(text or '{', 1, 1) ~= '{' then
+    text, fields = '{}', {}
+  end
+  b.rules = text or '{}'
+  for _, field in ipairs(RULE_TEXTS) do
+    b[field] = type(fields[field]) == 'string' and fields[field] or ''
+  end
+  for _, field in ipairs(RULE_NUMBERS) do
+    b[field] = number(fields[field])
+  end
+end
+
 -- read returns one breaker as a table. b.due says that time, or a loss, has changed it: the rules must be asked.
 local function read(name, places, listed)
   local stored = {}
@@ -50,17 +63,16 @@ local function read(name, places, listed)
   for i = 1, #flat, 2 do
     stored[flat[i]] = flat[i + 1]
   end
-  local b = { name = name }
+  local b = { name = name, stored = stored, write = stored.write or '' }
   for place, i in pairs(places) do
     b[place .. '_key'] = KEYS[i]
   end
-  for _, field in ipairs(TEXTS) do
+  use(b, stored.record)
+  for _, field in ipairs(METER_TEXTS) do
     b[field] = stored[field] or ''
   end
-  for _, list in ipairs({ NUMBERS, LEARNED }) do
-    for _, field in ipairs(list) do
-      b[field] = number(stored[field])
-    end
+  for _, field in ipairs(METER_NUMBERS) do
+    b[field] = number(stored[field])
   end
   if b.state ~= 'OPEN' and b.state ~= 'HALF_OPEN' then
     b.state = 'CLOSED' -- also a lost hash
@@ -110,28 +122,15 @@ local function first_time(id)
   return true
 end
 
--- record is the breaker as JSON: all of it, or what instances are sent.
-local function record(b, all)
-  local out = { '"name":' .. cjson.encode(b.name) }
-  for i = 1, all and #TEXTS or TEXTS_SHARED do
-    if b[TEXTS[i]] ~= '' then
-      out[#out + 1] = '"' .. TEXTS[i] .. '":' .. cjson.encode(b[TEXTS[i]])
+-- record is the breaker as JSON: what the rules have written, and the meter.
+local function record(b)
+  local meter = {}
+  for _, list in ipairs({ METER_TEXTS, METER_NUMBERS }) do
+    for _, field in ipairs(list) do
+      meter[#meter + 1], meter[#meter + 2] = field, b[field]
     end
   end
-  for _, field in ipairs(NUMBERS) do
-    if b[field] ~= 0 then
-      out[#out + 1] = '"' .. field .. '":' .. int(b[field])
-    end
-  end
-  for i = 1, all and #LEARNED or b.learned_since > 0 and LEARNED_SHARED or 0 do
-    if b[LEARNED[i]] ~= 0 then
-      out[#out + 1] = '"' .. LEARNED[i] .. '":' .. int(b[LEARNED[i]])
-    end
-  end
-  if all and b.lost then
-    out[#out + 1] = '"lost":' .. b.lost
-  end
-  return '{' .. table.concat(out, ',') .. '}'
+  return '{"name":' .. cjson.encode(b.name) .. ',"meter":' .. json(meter) .. (b.lost and ',"lost":' .. b.lost or '') .. (b.rules == '{}' and '}' or ',' .. string.sub(b.rules, 2))
 end
 
 -- push prepends an entry to a capped list of the breaker.
@@ -196,6 +195,29 @@ local function write_stamp(id)
   redis.call('SET', STAMP, int(version) .. ' ' .. int(capacity) .. ' ' .. id)
 end
 
+-- store stores fields, and each field of the lists that is not '' or 0.
+local function store(b, fields, ...)
+  local none = {}
+  for _, list in ipairs({ ... }) do
+    for _, field in ipairs(list) do
+      local value = b[field]
+      if value ~= '' and value ~= 0 then
+        fields[#fields + 1], fields[#fields + 2] = field, type(value) == 'number' and int(value) or value
+        b.stored[field] = true
+      elseif b.stored[field] then
+        none[#none + 1] = field
+        b.stored[field] = nil
+      end
+    end
+  end
+  if #fields > 0 then
+    redis.call('HSET', b.hash_key, unpack(fields))
+  end
+  if #none > 0 then
+    redis.call('HDEL', b.hash_key, unpack(none))
+  end
+end
+
 -- write stores and publishes the breaker as one revision, and a transition, an entry of the history in JSON, as
 -- a generation. Neither is ever below TIME, so that what was issued before the keys were lost stays older than what
 -- comes after. ended is the incident that is over. A note is an entry of the history alone.
@@ -235,21 +257,8 @@ local function write(b, event, ended, note)
       b.incident = ''
     end
   end
-  local fields = {}
-  for _, field in ipairs(TEXTS) do
-    fields[#fields + 1] = field
-    fields[#fields + 1] = b[field]
-  end
-  for _, list in ipairs({ NUMBERS, b.learned_since > 0 and LEARNED or {} }) do
-    for _, field in ipairs(list) do
-      fields[#fields + 1] = field
-      fields[#fields + 1] = int(b[field])
-    end
-  end
-  redis.call('HSET', b.hash_key, unpack(fields))
-  if b.learned_since == 0 then
-    redis.call('HDEL', b.hash_key, unpack(LEARNED))
-  end
+  store(b, { 'record', b.rules, 'state', b.state, 'cause', b.cause, 'open_until', int(b.open_until), 'write', b.write }, METER_TEXTS, METER_NUMBERS)
+  b.lost = nil
   local entry = record(b)
   b.written = entry
   if plain(b) then
@@ -268,23 +277,19 @@ local function write(b, event, ended, note)
   if event then
     redis.pcall('PUBLISH', string.match(CHANNEL, '^[^:]*') .. ':events', DESTINATION)
   end
-  b.dirty, b.lost = false, nil
+  b.dirty = false
 end
 
 -- write_counts stores what each call changes and no instance needs to know.
 local function write_counts(b)
   prepare()
-  local fields = {}
-  for _, field in ipairs(COUNTED) do
-    fields[#fields + 1], fields[#fields + 2] = field, int(b[field])
-  end
-  redis.call('HSET', b.hash_key, unpack(fields))
+  store(b, {}, COUNTED)
 end
 
--- reply is what a script returns; all: the records are whole, for the rules.
-local function reply(result, parent, child, name, more, all)
-  return table.concat({ result, int(now_us), int(version), name or '', more or '', not all and parent.written or record(parent, all),
-    child and (not all and child.written or record(child, all)) or '' }, '\n')
+-- reply is what a script returns.
+local function reply(result, parent, child, name, more)
+  return table.concat({ result, int(now_us), int(version), name or '', more or '', parent.written or record(parent),
+    child and (child.written or record(child)) or '' }, '\n')
 end
 
 -- finish writes the changes of the script, if any, and returns the reply. name and more

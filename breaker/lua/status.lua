@@ -7,7 +7,7 @@
 
 local parent, child = read_breakers()
 
--- text is the breaker's whole record with its metered calls in flight and its cap.
+-- text is the breaker's record with its metered calls in flight and its cap.
 local function text(b)
   local most = number(string.match(caps, b.key and '%d+$' or '^%d+'))
   if b.learned_cap > 0 and (most == 0 or b.learned_cap < most) then
@@ -15,10 +15,10 @@ local function text(b)
   end
   local reserve = redis.call('HGET', NOTCLOSED, RESERVE)
   if most == 0 and b.ramp == 0 and b.metered == 0 and not reserve then
-    return record(b, true)
+    return record(b)
   end
   local calls = redis.call('ZCOUNT', b.inflight_key, '(' .. int(math.floor(now)), '+inf')
-  return string.sub(record(b, true), 1, -2) .. ',"in_flight":' .. int(calls) .. ',"cap":' .. int(most) .. ',"reserve":' .. cjson.encode(reserve or '') .. '}'
+  return string.sub(record(b), 1, -2) .. ',"in_flight":' .. int(calls) .. ',"cap":' .. int(most) .. ',"reserve":' .. cjson.encode(reserve or '') .. '}'
 end
 local limits = read_limits(child or parent)
 local configured = redis.call('HGET', NOTCLOSED, child and KEY_RATES or RATES) or ''

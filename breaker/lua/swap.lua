@@ -5,8 +5,9 @@
 --   step, key_step, generation, key_generation  of the records by which it was decided; counts: it only counts, and step
 --            is no matter
 --   write    id of this swap: asked again, it changes nothing
---   writes   JSON: [{"key": of the key, "set": {field: text}, "event", "ended": entries of the history and of the incidents, "incident" that is over,
---            "note": the event is no transition, "add": {field: number}, "below": number of failures}, …]
+--   writes   JSON: [{"key": of the key, "record": what the rules have written, if that has changed, "was", "is": the meter before and after,
+--            "event", "ended": entries of the history and of the incidents, "incident" that is over,
+--            "note": the event is no transition, "add": {field: number}, "last_failure", "below": number of failures}, …]
 --   reports  permits whose reports are counted; ended  the permits whose call is over
 --   joined, key_joined  a budget begins: what instances have joined with is of another one
 --   cap, key_cap, sequence, calls, key_calls  as in done.lua
@@ -45,16 +46,30 @@ for _, b in ipairs({ parent, child }) do
     redis.call('DEL', b.joined_key)
   end
 end
+
+-- take sets what the rules have changed of the meter. What calls have counted meanwhile stays.
+local function take(b, fields, was, is, none)
+  for _, field in ipairs(fields) do
+    if not OF_THE_SWAP[field] and was[field] ~= is[field] then
+      b[field] = is[field] or none
+    end
+  end
+end
 for _, w in ipairs(writes) do
   local b = w.key and child or parent
   for field, n in pairs(w.add or {}) do
     b[field] = b[field] + n
   end
   if w.add then
+    b.last_failure = w.last_failure or b.last_failure
     took_part(b)
   end
-  for field, value in pairs(w.set) do
-    b[field] = type(b[field]) == 'number' and number(value) or value
+  if w.record then
+    use(b, w.record)
+  end
+  if w.is then
+    take(b, METER_TEXTS, w.was, w.is, '')
+    take(b, METER_NUMBERS, w.was, w.is, 0)
   end
   if w.incident then
     b.incident = w.incident

@@ -77,11 +77,13 @@ func TestALearnedLimitIsOneSentence(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	began := time.Now().Truncate(time.Second)
-	if err := b.server.Client(t).HSet(t.Context(), "tidegate:{shop}:breaker", "learned_since", began.UnixMilli(),
-		"learned_gap", 60e6, "learned_length", 3600e6, "learned_quota", 60, "round_started", began.UnixMicro(), "round_used", 14, "learner",
-		`{"pace":{"stage":"holding","fast":59,"slow":60,"length":3600,"seen":2},"whole":{"quota":60,"lo":3500,"hi":3600,"took":10,"sure":2}}`).Err(); err != nil {
+	rdb := b.server.Client(t)
+	if err := rdb.HSet(t.Context(), "tidegate:{shop}:breaker", "round_started", began.UnixMicro(), "round_used", 14).Err(); err != nil {
 		t.Fatal(err)
 	}
+	redistest.SetRecord(t, rdb, "tidegate:{shop}:breaker",
+		"learned_since", began.UnixMilli(), "learned_gap", 60e6, "learned_length", 3600e6, "learned_quota", 60, "learner",
+		`{"pace":{"stage":"holding","fast":59,"slow":60,"length":3600,"seen":2},"whole":{"quota":60,"lo":3500,"hi":3600,"took":10,"sure":2}}`)
 	b.run(t, "enqueue", "-d", "shop", "--id", "post", "--payload", "1").ok(t)
 	b.serve(t, "shop")
 	want := "about 60 calls per 1 h, learned from 2 windows; 14 used, more at " + explain.At(began.Add(time.Hour), time.Now())
@@ -105,10 +107,8 @@ func TestWhySlowHasOneAnswer(t *testing.T) {
 		ofJob   string // what the job's own key says, if that holds it
 	}{
 		"a learned pace": {prepare: func(b *bench, rdb redis.UniversalClient) {
-			if err := rdb.HSet(t.Context(), "tidegate:{shop}:breaker", "learned_since", time.Now().Unix()*sec,
-				"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`).Err(); err != nil {
-				t.Fatal(err)
-			}
+			redistest.SetRecord(t, rdb, "tidegate:{shop}:breaker", "learned_since", time.Now().Unix()*sec,
+				"learner", `{"pace":{"stage":"holding","slow":5,"length":300,"seen":3}}`)
 		}, want: "learned limit: about 60 calls per 5 min, learned from 3 windows"},
 		"a slow start": {prepare: func(b *bench, rdb redis.UniversalClient) {
 			b.run(t, "breaker", "trip", "shop").ok(t)

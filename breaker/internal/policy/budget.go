@@ -15,26 +15,28 @@ const (
 	longestWindow = 86400000 // ms that a window is taken to last at most
 )
 
-type window struct {
-	id                 string
-	left, reset, limit int64
+// Window is one of the windows that an API announces.
+type Window struct {
+	ID                 string
+	Left, Reset, Limit int64
 }
 
 // low is the budget from which on calls are metered: as many as can start before all instances know, and as many again.
 func (t *turn) low() int64 { return 2 * max(1, t.capacity) }
 
 // announced are the windows of the API: of several, the first binds.
-func (b *breaker) announced() []window {
-	all := readWindows(b.Windows)
+func (b *breaker) announced() []Window {
+	all := ReadWindows(b.Windows)
 	if len(all) == 0 && b.Metered > 0 {
-		all = []window{{unnamed, b.BudgetLeft, b.BudgetReset, b.BudgetLimit}}
+		all = []Window{{unnamed, b.BudgetLeft, b.BudgetReset, b.BudgetLimit}}
 	}
 	return all
 }
 
-func readWindows(text string) (all []window) {
+// ReadWindows reads [Meter.Windows].
+func ReadWindows(text string) (all []Window) {
 	for words := strings.Fields(text); len(words) >= 4; words = words[4:] {
-		all = append(all, window{words[0], number(words[1]), number(words[2]), number(words[3])})
+		all = append(all, Window{words[0], number(words[1]), number(words[2]), number(words[3])})
 	}
 	return all
 }
@@ -49,24 +51,24 @@ func number(text string) int64 {
 
 // keepWindows stores the windows; without any, metering stops. The one with the fewest calls left binds, of equal ones
 // the one that lasts longer.
-func (b *breaker) keepWindows(all []window) {
+func (b *breaker) keepWindows(all []Window) {
 	if len(all) == 0 {
 		b.clearBudget()
 		return
 	}
-	slices.SortStableFunc(all, func(x, y window) int {
-		if x.left != y.left {
-			return int(x.left - y.left)
+	slices.SortStableFunc(all, func(x, y Window) int {
+		if x.Left != y.Left {
+			return int(x.Left - y.Left)
 		}
-		return int(y.reset - x.reset)
+		return int(y.Reset - x.Reset)
 	})
-	b.BudgetLeft, b.BudgetReset, b.BudgetLimit, b.Windows = all[0].left, all[0].reset, all[0].limit, ""
-	if len(all) == 1 && all[0].id == unnamed {
+	b.BudgetLeft, b.BudgetReset, b.BudgetLimit, b.Windows = all[0].Left, all[0].Reset, all[0].Limit, ""
+	if len(all) == 1 && all[0].ID == unnamed {
 		return
 	}
 	var texts []string
 	for _, w := range all[:min(len(all), mostWindows)] {
-		texts = append(texts, fmt.Sprintf("%s %d %d %d", w.id, w.left, w.reset, w.limit))
+		texts = append(texts, fmt.Sprintf("%s %d %d %d", w.ID, w.Left, w.Reset, w.Limit))
 	}
 	b.Windows = strings.Join(texts, " ")
 }
@@ -77,14 +79,14 @@ func (b *breaker) nextWindow() {
 	if b.Metered == 0 {
 		return
 	}
-	var all []window
+	var all []Window
 	ended := false
 	for _, w := range b.announced() {
-		if w.reset > 0 && b.now >= float64(w.reset) {
+		if w.Reset > 0 && b.now >= float64(w.Reset) {
 			ended = true
-			w.left, w.reset = w.limit, 0
+			w.Left, w.Reset = w.Limit, 0
 		}
-		if w.reset > 0 || w.limit <= b.low() && w.left > 0 {
+		if w.Reset > 0 || w.Limit <= b.low() && w.Left > 0 {
 			all = append(all, w)
 		}
 	}
@@ -96,10 +98,10 @@ func (b *breaker) nextWindow() {
 
 // spend takes one call from the windows if its response did not report them.
 func (b *breaker) spend() {
-	var all []window
+	var all []Window
 	for _, w := range b.announced() {
-		w.left = max(0, w.left-1)
-		if w.left > 0 || w.reset > 0 { // else the API says no more, and there is no instant to wait for
+		w.Left = max(0, w.Left-1)
+		if w.Left > 0 || w.Reset > 0 { // else the API says no more, and there is no instant to wait for
 			all = append(all, w)
 		}
 	}
@@ -109,23 +111,23 @@ func (b *breaker) spend() {
 
 // noteWindow applies what the API announces of a window to what is known of it, and returns that; false if it is not
 // low. A window is identified by its end.
-func (b *breaker) noteWindow(w window, known bool, left int64, reset float64, limit int64) (window, bool) {
+func (b *breaker) noteWindow(w Window, known bool, left int64, reset float64, limit int64) (Window, bool) {
 	rest := 0.0
-	if known && float64(w.reset) > b.now {
-		rest = float64(w.reset)
+	if known && float64(w.Reset) > b.now {
+		rest = float64(w.Reset)
 	}
 	switch {
 	case rest > 0 && reset < rest-sameWindow:
 		// Of an earlier window, or of another limit of the API: its call counts in this one, too.
-		if w.left > 0 {
-			w.left--
+		if w.Left > 0 {
+			w.Left--
 			b.dirty = true
 		}
 		return w, true
 	case rest > 0 && reset <= rest+sameWindow:
-		if left < w.left || reset > rest {
+		if left < w.Left || reset > rest {
 			// The limit of a sliding window, or of a bucket, is whole later with each call.
-			w.left, w.reset, b.dirty = min(left, w.left), int64(max(rest, math.Ceil(reset))), true
+			w.Left, w.Reset, b.dirty = min(left, w.Left), int64(max(rest, math.Ceil(reset))), true
 		}
 	case left > b.low():
 		b.dirty = b.dirty || known
@@ -135,10 +137,10 @@ func (b *breaker) noteWindow(w window, known bool, left int64, reset float64, li
 			*b.joined = true
 			b.Metered, b.Confirming = b.ms(), 0
 		}
-		w.left, w.reset, b.dirty = left, int64(math.Ceil(reset)), true
+		w.Left, w.Reset, b.dirty = left, int64(math.Ceil(reset)), true
 	}
-	if limit > 0 && limit != w.limit {
-		w.limit, b.dirty = limit, true
+	if limit > 0 && limit != w.Limit {
+		w.Limit, b.dirty = limit, true
 	}
 	return w, true
 }
@@ -147,16 +149,16 @@ func (b *breaker) noteWindow(w window, known bool, left int64, reset float64, li
 // call left.
 func (b *breaker) noteBudget(e *Event) {
 	known := b.announced()
-	var all []window
+	var all []Window
 	note := func(id string, left, resetIn, limit int64) {
 		reset := b.now + min(float64(resetIn), max(b.o.MaxCooldown, longestWindow))
-		i := slices.IndexFunc(known, func(w window) bool { return w.id == id })
-		w := window{}
+		i := slices.IndexFunc(known, func(w Window) bool { return w.ID == id })
+		w := Window{}
 		if i >= 0 {
 			w = known[i]
 		}
 		if w, low := b.noteWindow(w, i >= 0, left, reset, limit); low {
-			w.id = id
+			w.ID = id
 			all = append(all, w)
 		}
 		if i >= 0 {
@@ -170,13 +172,13 @@ func (b *breaker) noteBudget(e *Event) {
 		}
 		note(unnamed, e.Left, e.ResetIn, limit)
 	}
-	for _, w := range readWindows(e.Windows) {
-		note(w.id, w.left, w.reset, w.limit)
+	for _, w := range ReadWindows(e.Windows) {
+		note(w.ID, w.Left, w.Reset, w.Limit)
 	}
 	for _, w := range known { // the call counts in these, too
 		b.dirty = true
-		if float64(w.reset) > b.now {
-			w.left = max(0, w.left-1)
+		if float64(w.Reset) > b.now {
+			w.Left = max(0, w.Left-1)
 			all = append(all, w)
 		}
 	}
@@ -188,8 +190,8 @@ func (b *breaker) noteBudget(e *Event) {
 	}
 	ends := int64(0)
 	for _, w := range all {
-		if w.left < 1 {
-			ends = max(ends, w.reset)
+		if w.Left < 1 {
+			ends = max(ends, w.Reset)
 		}
 	}
 	if ends > 0 {

@@ -91,12 +91,12 @@ type Pair struct {
 
 // Effect is a change that is to be stored, and published.
 type Effect struct {
-	OfKey    bool
-	State    State
-	Event    *Transition // nil: no transition
-	Incident *Episode    // that is over
-	Opened   [2]string   // its reason and the operator that opened it
-	Note     bool        // the event is no transition: it is an entry of the history alone
+	OfKey  bool
+	State  State
+	Event  *Transition // nil: no transition
+	Over   *State      // with the incident that is over; nil: none is
+	Opened [2]string   // its reason and the operator that opened it
+	Note   bool        // the event is no transition: it is an entry of the history alone
 }
 
 // Transition is an entry of the history, but for what the swap adds: instant, generation and incident.

@@ -41,7 +41,7 @@ func (b *breaker) clearLearned() {
 	if b.Confirming > 0 {
 		b.Ramp = 0
 	}
-	b.Learned = Learned{}
+	b.Learned, b.Round = Learned{}, Round{}
 	b.dirty = true
 }
 

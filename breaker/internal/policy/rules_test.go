@@ -29,8 +29,9 @@ var columns = []struct {
 func closedState() State { return State{Name: "D", Circuit: Circuit{State: Closed}} }
 
 func openState() State {
-	s := State{Name: "D", Circuit: Circuit{State: Open, Cause: "threshold", Failures: 3, OpenUntil: epoch/1000 + 300*second, LastCooldown: 300 * second}}
-	s.Episode = Episode{Incident: "D-1", IncidentCause: "threshold", OpenedAt: epoch / 1000, Wasted: 3}
+	s := State{Name: "D", Circuit: Circuit{State: Open, Cause: "threshold", OpenUntil: epoch/1000 + 300*second, LastCooldown: 300 * second}}
+	s.Episode = Episode{IncidentCause: "threshold", OpenedAt: epoch / 1000}
+	s.Meter = Meter{Counts: Counts{Failures: 3, Wasted: 3}, Incident: "D-1"}
 	s.Generation, s.Revision, s.UpdatedAt = 100, 100, epoch/1000
 	return s
 }
@@ -143,7 +144,7 @@ func rules() []rule {
 	more("success", "CLOSED", "announces little", Event{Kind: Succeeded, Announces: true, Left: 2, ResetIn: 60 * second}, 0, nil, "CLOSED left=2")
 	more("success", "CLOSED", "announces nothing", Event{Kind: Succeeded, Announces: true, ResetIn: 60 * second}, 0, nil, "OPEN budget for 60s (CLOSED→OPEN budget)")
 	more("success", "CLOSED", "announces another window, counted before", Event{Kind: Succeeded, Known: true, Announces: true, Left: 50, ResetIn: second}, 0,
-		func(s *State) { s.Budget = Budget{Metered: 1, BudgetLeft: 1, BudgetReset: epoch/1000 + 30*second} }, "CLOSED left=1")
+		func(s *State) { s.Budget, s.BudgetLeft = Budget{Metered: 1, BudgetReset: epoch/1000 + 30*second}, 1 }, "CLOSED left=1")
 	add("failure", Event{Kind: Failed}, "CLOSED", still, "HALF_OPEN threshold probe in 1s failures=3 wasted=3", other)
 	add("outage", Event{Kind: Failed, Outage: "down"}, "CLOSED streak=1", still, "HALF_OPEN threshold probe in 1s failures=3 wasted=3", other)
 	more("outage", "CLOSED", "the tenth", Event{Kind: Failed, Outage: "down"}, 0, func(s *State) { s.StreakOf, s.Streak = "down", 9 }, "OPEN outage for 1s wasted=10 (CLOSED→OPEN outage)")
@@ -159,7 +160,7 @@ func rules() []rule {
 	add("due", Event{Kind: Due}, "CLOSED", still, probing, other)
 	more("due", "OPEN", "its time has come", Event{Kind: Due}, 300*second, nil, "HALF_OPEN threshold failures=3 wasted=3 (OPEN→HALF_OPEN cooldown)")
 	more("due", "another call", "the lease has lapsed", Event{Kind: Due}, 30*second, nil, "HALF_OPEN threshold probe in 30s failures=3 wasted=3")
-	more("due", "CLOSED", "the window has ended", Event{Kind: Due}, 2*second, func(s *State) { s.Budget = Budget{Metered: 1, BudgetLeft: 1, BudgetReset: epoch/1000 + second} }, "CLOSED")
+	more("due", "CLOSED", "the window has ended", Event{Kind: Due}, 2*second, func(s *State) { s.Budget, s.BudgetLeft = Budget{Metered: 1, BudgetReset: epoch/1000 + second}, 1 }, "CLOSED")
 	more("due", "CLOSED", "the budget is used up", Event{Kind: Due}, 0, func(s *State) { s.Budget = Budget{Metered: 1, BudgetReset: epoch/1000 + second} }, "OPEN budget for 1s (CLOSED→OPEN budget)")
 	add("trip", Event{Kind: Tripped, Length: 60 * second}, "OPEN manual for 60s (CLOSED→OPEN manual)", "OPEN manual for 60s failures=3 wasted=3 (OPEN→OPEN manual)",
 		"OPEN manual for 60s failures=3 wasted=3 (HALF_OPEN→OPEN manual)", "OPEN manual for 60s failures=3 wasted=3 (HALF_OPEN→OPEN manual)")
@@ -170,7 +171,7 @@ func rules() []rule {
 	add("renewed", Event{Kind: Renewed}, "CLOSED", still, probing, other)
 	more("renewed", "OPEN", "credentials opened it", Event{Kind: Renewed}, 0, func(s *State) { s.Cause = "credentials" }, "CLOSED slow=1 (OPEN→CLOSED renewed)")
 	add("forget", Event{Kind: Forgotten}, "CLOSED", still, probing, other)
-	more("forget", "CLOSED", "a budget", Event{Kind: Forgotten}, 0, func(s *State) { s.Budget = Budget{Metered: 1, BudgetLeft: 3} }, "CLOSED (CLOSED→CLOSED forgotten)")
+	more("forget", "CLOSED", "a budget", Event{Kind: Forgotten}, 0, func(s *State) { s.Budget, s.BudgetLeft = Budget{Metered: 1}, 3 }, "CLOSED (CLOSED→CLOSED forgotten)")
 	return all
 }
 

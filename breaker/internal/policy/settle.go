@@ -22,7 +22,7 @@ func (b *breaker) settle(lost *State) {
 	b.dirty = true // instances mirror a wrong state
 	if b.Plain() && (lost.State == Open || lost.State == HalfOpen) {
 		// Its incident is over: publish that.
-		b.Episode.Incident, b.Instances, b.IncidentCause = lost.Episode.Incident, lost.Instances, lost.IncidentCause
+		b.Meter.Incident, b.Instances, b.IncidentCause = lost.Meter.Incident, lost.Instances, lost.IncidentCause
 		b.OpenedAt, b.Probes, b.Wasted, b.Rescheduled, b.Permanent = lost.OpenedAt, lost.Probes, lost.Wasted, lost.Rescheduled, lost.Permanent
 		b.opened = [2]string{lost.Reason, lost.TrippedBy}
 		b.moved = &Transition{From: lost.State, Cause: "lost"}
@@ -74,7 +74,7 @@ func (b *breaker) due(e *Event) {
 				return
 			}
 			b.dirty = true // the API says no more, and there is no instant to wait for
-			b.keepWindows(slices.DeleteFunc(b.announced(), func(w window) bool { return w.left < 1 && w.reset == 0 }))
+			b.keepWindows(slices.DeleteFunc(b.announced(), func(w Window) bool { return w.Left < 1 && w.Reset == 0 }))
 		}
 	case b.cooled():
 		b.halfOpen()

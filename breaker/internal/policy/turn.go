@@ -54,8 +54,8 @@ func (b *breaker) write() {
 		b.Generation = b.version
 		b.describe(b.moved)
 		if b.State.State == Closed {
-			over := b.Episode
-			e.Incident, e.Opened = &over, b.opened
+			over := b.State
+			e.Over, e.Opened = &over, b.opened
 			b.endIncident()
 		}
 	}
@@ -108,12 +108,12 @@ func (b *breaker) tookPart() {
 }
 
 func (b *breaker) beginIncident(wasted int64) {
-	b.Episode.Incident, b.OpenedAt, b.Probes, b.Rescheduled, b.Instances = "", b.ms(), 0, 0, ""
+	b.Meter.Incident, b.OpenedAt, b.Probes, b.Rescheduled, b.Instances = "", b.ms(), 0, 0, ""
 	b.Wasted, b.Permanent = wasted, 0
 }
 
 func (b *breaker) endIncident() {
-	b.Episode.Incident, b.IncidentCause, b.Cause, b.Instances, b.Permanent, b.Credentials, b.Missing = "", "", "", "", 0, "", 0
+	b.Meter.Incident, b.IncidentCause, b.Cause, b.Instances, b.Permanent, b.Credentials, b.Missing = "", "", "", "", 0, "", 0
 	b.OpenedAt, b.Probes, b.Wasted, b.Rescheduled = 0, 0, 0, 0
 	if b.Forced == "" {
 		b.Reason, b.TrippedBy = "", ""

@@ -1,9 +1,11 @@
 package redistest
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,3 +148,26 @@ func UnusableClients(t testing.TB) map[string]redis.UniversalClient {
 }
 
 type wrapped struct{ redis.UniversalClient }
+
+// SetRecord sets fields of what the rules have written of a breaker, by names and values. hash is the breaker's key.
+func SetRecord(t testing.TB, rdb redis.Cmdable, hash string, pairs ...any) {
+	t.Helper()
+	fields := map[string]any{}
+	text, err := rdb.HGet(t.Context(), hash, "record").Result()
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &fields)
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	for pair := range slices.Chunk(pairs, 2) {
+		fields[pair[0].(string)] = pair[1] //nolint:forcetypeassert // a test's own
+	}
+	record, err := json.Marshal(fields)
+	if err == nil {
+		err = rdb.HSet(t.Context(), hash, "record", record).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
