@@ -650,11 +650,9 @@ func (c *member) mustReport(parent, child *view, owner string, o *Outcome, repor
 	for _, v := range [...]*view{parent, child} {
 		switch {
 		case v == nil:
-		case v.state != Closed:
-			if refused {
-				return true // it counts as wasted
-			}
-		case o.kind == success && (v.record.Failures > 0 || v.record.Streak > 0), v.record.metered():
+		case refused && v.state != Closed: // it counts as wasted
+			return true
+		case v.record.Watches(policy.Kind(outcomeNames[o.kind])), v.state == Closed && v.record.metered():
 			return true
 		}
 	}

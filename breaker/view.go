@@ -208,6 +208,6 @@ func (v *view) meteredLocally(now time.Time) *view {
 func (v *view) clearLocally(now time.Time) *view {
 	next := *v
 	next.local, next.at = true, now
-	next.record.Failures, next.record.Streak = 0, 0
+	next.record.Failures, next.record.Streak, next.record.Watch = 0, 0, ""
 	return &next
 }

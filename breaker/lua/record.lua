@@ -9,7 +9,7 @@ local IDLE_AFTER = 3600000    -- ms after which a key without calls is forgotten
 local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 
 -- A breaker's hash has the field record, which the rules write: a policy.State as JSON. These of its fields the scripts read:
-local RULE_TEXTS = { 'state', 'cause', 'forced' }
+local RULE_TEXTS = { 'state', 'cause', 'forced', 'watch' }
 local RULE_NUMBERS = { 'open_until', 'forced_until', 'metered', 'budget_reset', 'budget_limit', 'streak', 'pace', 'pace_from', 'confirming',
   'learned_since', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_cap', 'learned_careful', 'learned_enough',
   'learned_calm', 'refused_at', 'all_at', 'all_over' }

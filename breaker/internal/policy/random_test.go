@@ -8,7 +8,8 @@ import (
 )
 
 // A million random events, with a clock that also goes back: whatever happens, the next call is never further away than the
-// longest cooldown, no transition is without its entry, and a repeated report changes nothing.
+// longest cooldown, no transition is without its entry, a repeated report changes nothing, and neither does an outcome that
+// is not watched for.
 func TestAMillionSteps(t *testing.T) {
 	t.Parallel()
 	const steps = 1_000_000
@@ -18,6 +19,7 @@ func TestAMillionSteps(t *testing.T) {
 	p := Pair{Destination: State{Name: "D"}, Key: State{Name: "D/k"}, Keyed: true, Capacity: 16}
 	now := int64(epoch)
 	kinds := []Kind{Limited, Limited, Limited, Succeeded, Succeeded, Succeeded, Failed, Neutral, Unauthorized, Due, Due, Due, Counted}
+	watched := [...]Kind{Succeeded, Failed, Neutral}
 	rare := []Kind{Tripped, Forcing, Reset, Renewed, Forgotten}
 	began := time.Now()
 	for step := range steps {
@@ -49,6 +51,13 @@ func TestAMillionSteps(t *testing.T) {
 				if s.State == HalfOpen && s.ProbeToken == "" {
 					s.ProbeToken, s.ProbeStarted, s.ProbeUntil = "p", now/1000, now/1000+30*second
 				}
+			}
+		}
+		if q := (Event{Kind: watched[step/16%3], Permit: "q", Generation: e.Generation, Sent: e.Sent, Threshold: 3, Enough: 10}); step%16 == 0 {
+			settled, _ := p.Next(Event{Kind: Counted}, now, o) // the clock may have gone back
+			unseen, more := settled.Next(q, now, o)
+			if !settled.Destination.Watches(q.Kind) && !settled.Key.Watches(q.Kind) && len(more) > 0 {
+				t.Fatalf("%+v is not watched for, and changes\n%+v to\n%+v", q, settled, unseen)
 			}
 		}
 		was := [2]State{p.Destination, p.Key}

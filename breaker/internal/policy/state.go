@@ -12,6 +12,7 @@ type State struct {
 	Spacing
 	Learned
 	Scope
+	Watch string `json:"watch,omitempty"` // outcomes that the rules must see next, see watch.go
 
 	Meter `json:"meter,omitzero"`
 }

@@ -49,6 +49,7 @@ func (b *breaker) write() {
 	if b.spaces() {
 		b.Pace = b.pace()
 	}
+	b.setWatch()
 	e := Effect{OfKey: b.key, Event: b.moved}
 	if b.moved != nil {
 		b.Generation = b.version
