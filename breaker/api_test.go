@@ -286,7 +286,7 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			t.Errorf("record (-want +got):\n%s", diff)
 		}
 		want := map[string]string{
-			"record": hash["record"], "write": hash["write"], "state": "OPEN", "cause": "threshold", "open_until": "1763690401124",
+			"record": hash["record"], "record_sha1": hash["record_sha1"], "write": hash["write"], "state": "OPEN", "cause": "threshold", "open_until": "1763690401124",
 			"incident": h.place.name + "-" + generation, "instances": "worker-1", "failures": "1", "last_failure": "1763690400123", "wasted": "1",
 			"updated_at": "1763690400123", "generation": generation, "revision": generation, "step": "1",
 		}

@@ -3,7 +3,6 @@ package breaker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,7 +181,7 @@ func (c *reader) heal(ctx context.Context, key string) error {
 // receive processes a published message.
 func (c *reader) receive(payload string) {
 	var m message
-	if err := json.Unmarshal([]byte(payload), &m); err != nil || m.Origin == "" {
+	if err := parseAs(payload, &m); err != nil || m.Origin == "" {
 		return // not one of ours
 	}
 	key, ours := c.keyOf(cmp.Or(m.Record.Name, m.Name))

@@ -8,7 +8,8 @@ local KEY_KEPT = 604800000    -- ms that a key's history is kept: 7 days
 local IDLE_AFTER = 3600000    -- ms after which a key without calls is forgotten
 local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 
--- A breaker's hash has the field record, which the rules write: a policy.State as JSON. These of its fields the scripts read:
+-- A breaker's hash has the field record, which the rules write: a policy.State as JSON; record_sha1 shows whether anybody else
+-- has changed it. These of its fields the scripts read:
 local RULE_TEXTS = { 'state', 'cause', 'forced', 'watch' }
 local RULE_NUMBERS = { 'open_until', 'forced_until', 'metered', 'budget_reset', 'budget_limit', 'streak', 'pace', 'pace_from', 'confirming',
   'learned_since', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_cap', 'learned_careful', 'learned_enough',
@@ -41,19 +42,32 @@ local function took_part(b)
   end
 end
 
--- use takes what the rules have written. A damaged record is a lost one.
-local function use(b, text)
-  local valid, fields = pcall(cjson.decode, text or '{}')
-  if not valid or type(fields) ~= 'table' or string.sub(text or '{', 1, 1) ~= '{' then
+-- use takes what the rules have written, and returns whether there is any. Of a text that somebody has changed since it keeps
+-- texts and whole numbers, so that Go reads the same as the scripts.
+local function use(b, text, intact)
+  local valid, fields = pcall(cjson.decode, text or '')
+  valid = valid and type(fields) == 'table' and string.sub(text, 1, 1) == '{'
+  if not valid then
     text, fields = '{}', {}
+  elseif not intact then
+    local kept = {}
+    for field, value in pairs(fields) do
+      value = type(value) == 'number' and math.floor(number(value)) or value
+      if (type(value) == 'number' or type(value) == 'string') and string.find(field, '^[%l_]+$') and field ~= 'name' then
+        kept[#kept + 1], kept[#kept + 2] = field, value
+      end
+    end
+    text = json(kept)
+    fields = cjson.decode(text)
   end
-  b.rules = text or '{}'
+  b.rules = text
   for _, field in ipairs(RULE_TEXTS) do
     b[field] = type(fields[field]) == 'string' and fields[field] or ''
   end
   for _, field in ipairs(RULE_NUMBERS) do
-    b[field] = number(fields[field])
+    b[field] = type(fields[field]) == 'number' and number(fields[field]) or 0
   end
+  return valid
 end
 
 -- read returns one breaker as a table. b.due says that time, or a loss, has changed it: the rules must be asked.
@@ -67,19 +81,22 @@ local function read(name, places, listed)
   for place, i in pairs(places) do
     b[place .. '_key'] = KEYS[i]
   end
-  use(b, stored.record)
+  local meter, intact = stored, stored.record_sha1 == redis.sha1hex(stored.record or '')
+  if not use(b, stored.record, intact) then
+    meter = { generation = stored.generation, revision = stored.revision, step = stored.step } -- lost: its incident is, too
+  end
   for _, field in ipairs(METER_TEXTS) do
-    b[field] = stored[field] or ''
+    b[field] = meter[field] or ''
   end
   for _, field in ipairs(METER_NUMBERS) do
-    b[field] = number(stored[field])
+    b[field] = number(meter[field])
   end
   if b.state ~= 'OPEN' and b.state ~= 'HALF_OPEN' then
     b.state = 'CLOSED' -- also a lost hash
   end
   version = math.max(version, b.revision, b.generation)
-  if plain(b) == (listed and true or false) then
-    b.lost = listed or '{}' -- one of both was lost, and instances mirror a wrong state
+  if plain(b) == (listed and true or false) or stored.record and not intact then
+    b.lost = listed or '{}' -- one of both was lost or changed, and instances mirror a wrong state
   end
   b.due = b.lost or b.updated_at > now and not plain(b) or math.max(b.round_started, b.round_anchor, b.refused_at) > now_us or
     b.forced ~= '' and b.forced_until > 0 and now >= b.forced_until
@@ -257,7 +274,7 @@ local function write(b, event, ended, note)
       b.incident = ''
     end
   end
-  store(b, { 'record', b.rules, 'state', b.state, 'cause', b.cause, 'open_until', int(b.open_until), 'write', b.write }, METER_TEXTS, METER_NUMBERS)
+  store(b, { 'record', b.rules, 'record_sha1', redis.sha1hex(b.rules), 'state', b.state, 'cause', b.cause, 'open_until', int(b.open_until), 'write', b.write }, METER_TEXTS, METER_NUMBERS)
   b.lost = nil
   local entry = record(b)
   b.written = entry

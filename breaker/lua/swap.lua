@@ -65,7 +65,7 @@ for _, w in ipairs(writes) do
     took_part(b)
   end
   if w.record then
-    use(b, w.record)
+    use(b, w.record, true)
   end
   if w.is then
     take(b, METER_TEXTS, w.was, w.is, '')

@@ -20,7 +20,7 @@ func (b *breaker) settle(lost *State) {
 		return
 	}
 	b.dirty = true // instances mirror a wrong state
-	if b.Plain() && (lost.State == Open || lost.State == HalfOpen) {
+	if b.State.State == Closed && (lost.State == Open || lost.State == HalfOpen) {
 		// Its incident is over: publish that.
 		b.Meter.Incident, b.Instances, b.IncidentCause = lost.Meter.Incident, lost.Instances, lost.IncidentCause
 		b.OpenedAt, b.Probes, b.Wasted, b.Rescheduled, b.Permanent = lost.OpenedAt, lost.Probes, lost.Wasted, lost.Rescheduled, lost.Permanent
