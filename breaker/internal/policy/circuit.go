@@ -164,6 +164,9 @@ func (b *breaker) close(cause string) {
 	b.transition(Closed, cause)
 	b.clearBudget()
 	b.AskedUntil = 0
+	if cause != "success" && b.ofAll() { // no call shows any more whose the limit was
+		b.AllOver = b.us
+	}
 	b.Failures, b.OpenUntil, b.QuietSince, b.Confirming = 0, 0, b.ms(), 0
 	b.PaceTested = min(b.PaceTested, 1)
 	b.Ramp, b.RampOK = one(b.slowStartEnd() > 1 || b.Spaced >= paceAfter), 0

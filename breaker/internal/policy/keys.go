@@ -102,7 +102,7 @@ func (b *breaker) keyAccepted(e *Event) {
 		b.clearStreak()
 		b.dirty = true
 	}
-	if b.ofAll() && e.Sent > b.AllAt {
+	if b.ofAll() && e.Sent > b.AllAt && b.State.State == Closed {
 		b.AllOver, b.dirty = b.us, true
 	}
 }

@@ -16,7 +16,8 @@ func TestAMillionSteps(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	o := options
 	o.Learn, o.Multiplier, o.Jitter = true, 2, .1
-	p := Pair{Destination: State{Name: "D"}, Key: State{Name: "D/k"}, Keyed: true, Capacity: 16}
+	p := Pair{Destination: State{Name: "D"}, Keyed: true, Capacity: 16}
+	keys := [...]State{{Name: "D/a"}, {Name: "D/b"}, {Name: "D/c"}, {Name: "D/d"}}
 	now := int64(epoch)
 	kinds := []Kind{Limited, Limited, Limited, Succeeded, Succeeded, Succeeded, Failed, Neutral, Unauthorized, Due, Due, Due, Counted}
 	watched := [...]Kind{Succeeded, Failed, Neutral}
@@ -29,6 +30,9 @@ func TestAMillionSteps(t *testing.T) {
 		default:
 			now += random.Int64N(20e6)
 		}
+		o.EarlyTests = step/100_000%2 == 0
+		key := &keys[random.IntN(len(keys))]
+		p.Key = *key
 		e := Event{
 			Kind: kinds[random.IntN(len(kinds))], Permit: "p", Generation: p.Destination.Generation, Sent: now - 50_000, Threshold: 3, Enough: 10,
 			Metered: random.IntN(2) == 0, KeyMetered: random.IntN(2) == 0, OfKey: random.IntN(2) == 0,
@@ -94,7 +98,7 @@ func TestAMillionSteps(t *testing.T) {
 				t.Fatalf("%s: OPEN without an end after %+v: %+v", s.Name, e, s)
 			}
 		}
-		p = next
+		p, *key = next, next.Key
 		p.NewBudget, p.KeyBudget = false, false
 	}
 	t.Logf("%.0f steps a second", steps/time.Since(began).Seconds())

@@ -98,3 +98,39 @@ func TestRefusedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A limit that was taken for everyone's is over with a reset: of a key that is refused later, the key alone waits.
+func TestResetEndsALimitOfAll(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{Reset, Forcing} {
+		o := options
+		o.Learn, o.EarlyTests = true, true
+		destination, now := closedState(), int64(epoch)
+		report := func(key string, kind Kind, hint, length int64) Pair {
+			now += 1_000_000
+			p := Pair{Destination: destination, Key: State{Name: destination.Name + "/" + key}, Keyed: key != "", Capacity: 1}
+			p, _ = p.Next(Event{
+				Kind: kind, Permit: key, Job: key, Sent: now - 1000, Threshold: 3, Generation: destination.Generation, Hint: hint, Length: length,
+			}, now, o)
+			destination = p.Destination
+			return p
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			report(key, Limited, 5*second, 0)
+		}
+		if destination.State != Open {
+			t.Fatalf("three keys were refused: %+v", destination)
+		}
+		report("", kind, 0, second)
+		report("", Due, 0, 0)
+		if destination.State != Closed {
+			t.Fatalf("%s: %+v", kind, destination)
+		}
+		if destination.Watches(Succeeded) {
+			t.Errorf("%s: successes are watched for", kind)
+		}
+		if p := report("e", Limited, 5*second, 0); p.Destination.State != Closed || p.Key.State != Open {
+			t.Errorf("after %s, one key is refused: the destination is %s, and the key %s", kind, p.Destination.State, p.Key.State)
+		}
+	}
+}

@@ -14,7 +14,7 @@ func (s *State) setWatch() {
 		kinds = append(kinds, string(Doubted))
 	}
 	each := s.Metered > 0 || s.Pace > 0
-	if s.calls() && (each || s.Streak > 0) {
+	if s.calls() && (each || s.Streak > 0 || s.AllAt > s.AllOver) {
 		kinds = append(kinds, string(Succeeded))
 	}
 	if s.calls() && each {
