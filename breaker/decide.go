@@ -147,7 +147,11 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 		}
 		var more []policy.Effect
 		pair, more = pair.Next(e, d.reply.now, d.options)
-		effects = append(effects, more...)
+		if len(effects) == 0 {
+			effects = more
+		} else {
+			effects = append(effects, more...)
+		}
 		if e.Metered {
 			pair.InFlight--
 		}
@@ -155,7 +159,7 @@ func (d *decision) next(reports string) (own []any, changed bool, err error) {
 			pair.KeyInFlight--
 		}
 	}
-	own = []any{"step", was.Destination.Step, "key_step", was.Key.Step, "generation", was.Destination.Generation, "key_generation", was.Key.Generation, "reports", reports, "ended", strings.Join(d.ended, " ")}
+	own = append(make([]any, 0, 22), "step", was.Destination.Step, "key_step", was.Key.Step, "generation", was.Destination.Generation, "key_generation", was.Key.Generation, "reports", reports, "ended", strings.Join(d.ended, " "))
 	flag := func(name string, is bool) {
 		if is {
 			own = append(own, name, "1")
@@ -227,16 +231,15 @@ func (d *decision) increments(was, is policy.Pair, effects []policy.Effect) (all
 
 // writesOf are the writes of effects, one after the other.
 func writesOf(was policy.Pair, effects []policy.Effect) ([]written, error) {
-	writes, last := make([]written, len(effects)), [2]policy.State{was.Destination, was.Key}
+	writes, last := make([]written, len(effects)), [2]*policy.State{&was.Destination, &was.Key}
 	for i := range effects {
 		e, before := &effects[i], &last[0]
 		if e.OfKey {
 			before = &last[1]
 		}
-		writes[i] = written{Key: e.OfKey, Was: new(policy.Meter), Is: &e.State.Meter, Note: e.Note}
-		*writes[i].Was = before.Meter
-		if before.Meter = e.State.Meter; *before != e.State {
-			*before = e.State
+		writes[i] = written{Key: e.OfKey, Was: &(*before).Meter, Is: &e.State.Meter, Note: e.Note}
+		is := e.State
+		if is.Meter = (*before).Meter; is != **before {
 			rules := e.State
 			rules.Name, rules.Meter = "", policy.Meter{} // the script knows the name
 			text, err := json.Marshal(&rules)
@@ -245,6 +248,7 @@ func writesOf(was policy.Pair, effects []policy.Effect) ([]written, error) {
 			}
 			writes[i].Record = string(text)
 		}
+		*before = &e.State
 		if err := writes[i].tell(e); err != nil {
 			return nil, err
 		}

@@ -9,18 +9,17 @@ const Doubted Kind = "doubt"
 // a success while Failures, a number of the meter, are to be reset. Any other outcome that is not watched for changes
 // nothing but what the meter counts, so that it is not reported, or ends in done.lua.
 func (s *State) setWatch() {
-	var kinds []string
+	s.Watch = ""
 	if s.Metered == 0 && s.LearnedSince > 0 {
-		kinds = append(kinds, string(Doubted))
+		s.Watch = string(Doubted) + " "
 	}
-	each := s.Metered > 0 || s.Pace > 0
-	if s.calls() && (each || s.Streak > 0 || s.AllAt > s.AllOver) {
-		kinds = append(kinds, string(Succeeded))
+	switch {
+	case !s.calls():
+	case s.Metered > 0, s.Pace > 0:
+		s.Watch += string(Succeeded + " " + Failed)
+	case s.Streak > 0, s.AllAt > s.AllOver:
+		s.Watch += string(Succeeded)
 	}
-	if s.calls() && each {
-		kinds = append(kinds, string(Failed))
-	}
-	s.Watch = strings.Join(kinds, " ")
 }
 
 // calls says that the breaker is CLOSED, and that outcomes may open it.
