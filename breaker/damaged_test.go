@@ -65,3 +65,22 @@ func TestDamagedRecords(t *testing.T) {
 		})
 	}
 }
+
+// What instances mirror may be damaged, too: the rules write it anew.
+func TestDamagedMirrors(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "{", `"x"`, "[]", "null", `{"state":NaN}`, "{\n}", `{"state":5}`} {
+		h := newHarness(t, redistest.Database(t).Client(t), Options{FailureThreshold: 1})
+		for _, damaged := range []action{lose(0), setRule("level", 1)} {
+			trip(0)(h)
+			if err := h.rdb.HSet(t.Context(), h.place.keys[1], h.name(), text).Err(); err != nil {
+				t.Fatal(err)
+			}
+			damaged(h)
+			h.byHand("reset", "ann", 0, "")
+			if got := look(h); got != "CLOSED" {
+				t.Errorf("%q: after a reset %s", text, got)
+			}
+		}
+	}
+}

@@ -291,7 +291,17 @@ func (w *written) tell(e *policy.Effect) error {
 // wholeRecord is a record as the rules need it.
 type wholeRecord struct {
 	policy.State
-	Lost *policy.State `json:"lost"`
+	Lost *string `json:"lost"` // what instances mirror, if that is another state; see read in record.lua
+}
+
+// lost is what instances mirror, nil if that is the record. A damaged one is an empty one.
+func (r *wholeRecord) lost() *policy.State {
+	if r.Lost == nil {
+		return nil
+	}
+	s := new(policy.State)
+	_ = json.Unmarshal([]byte(*r.Lost), s)
+	return s
 }
 
 // pair is what a reply says of a destination and a key, and, see decide in metering.lua, of each permit, and the events of
@@ -314,8 +324,8 @@ func (r *reply) pair(key string) (p policy.Pair, permits []string, emitted [2]st
 	p.InFlight, errs[0] = strconv.ParseInt(words[1], 10, 64)
 	p.KeyInFlight, errs[1] = strconv.ParseInt(words[2], 10, 64)
 	p.Capacity, errs[2] = strconv.ParseInt(words[3], 10, 64)
-	p.Destination, p.Lost = records[0].State, records[0].Lost
-	p.Key, p.KeyLost, p.Keyed = records[1].State, records[1].Lost, key != ""
+	p.Destination, p.Lost = records[0].State, records[0].lost()
+	p.Key, p.KeyLost, p.Keyed = records[1].State, records[1].lost(), key != ""
 	p.Version = int64(r.version) //nolint:gosec // µs, as the scripts count it
 	emitted[0], emitted[1] = meterEvents(r.more)
 	if words[0] != "" {

@@ -53,7 +53,7 @@ local function use(b, text, intact)
     local kept = {}
     for field, value in pairs(fields) do
       value = type(value) == 'number' and math.floor(number(value)) or value
-      if (type(value) == 'number' or type(value) == 'string') and string.find(field, '^[%l_]+$') and field ~= 'name' then
+      if (type(value) == 'number' or type(value) == 'string') and string.find(field, '^[%l_]+$') and field ~= 'name' and field ~= 'lost' then
         kept[#kept + 1], kept[#kept + 2] = field, value
       end
     end
@@ -139,7 +139,7 @@ local function first_time(id)
   return true
 end
 
--- record is the breaker as JSON: what the rules have written, and the meter.
+-- record is the breaker as JSON: what the rules have written, and the meter. What was listed is a text in it: it may be damaged.
 local function record(b)
   local meter = {}
   for _, list in ipairs({ METER_TEXTS, METER_NUMBERS }) do
@@ -147,7 +147,7 @@ local function record(b)
       meter[#meter + 1], meter[#meter + 2] = field, b[field]
     end
   end
-  return '{"name":' .. cjson.encode(b.name) .. ',"meter":' .. json(meter) .. (b.lost and ',"lost":' .. b.lost or '') .. (b.rules == '{}' and '}' or ',' .. string.sub(b.rules, 2))
+  return '{"name":' .. cjson.encode(b.name) .. ',"meter":' .. json(meter) .. (b.lost and ',"lost":' .. cjson.encode(b.lost) or '') .. (b.rules == '{}' and '}' or ',' .. string.sub(b.rules, 2))
 end
 
 -- push prepends an entry to a capped list of the breaker.
