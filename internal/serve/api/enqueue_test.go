@@ -226,6 +226,46 @@ func TestEnqueueArray(t *testing.T) {
 	}
 }
 
+// A request whose jobs are all refused names each refused job, as a request does where some are accepted.
+func TestEnqueueManyAllRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	want := func(lines ...int) []EnqueuedItem {
+		items := []EnqueuedItem{
+			{Index: 0, Errors: []ProblemField{{"body[0].destination", `"blog" is not known; known are shop, stock`}}},
+			{Index: 1, Errors: []ProblemField{{"body[1]", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`}}},
+		}
+		for i, line := range lines {
+			items[i].Line = line
+		}
+		return items
+	}
+	const unknown, number = `{"destination":"blog","payload":1}`, `7`
+	for name, row := range map[string]struct {
+		kind, body, accepted string
+		items                []EnqueuedItem
+	}{
+		"an array": {jsonType, "[" + unknown + "," + number + "]", "[" + unknown + "," + number + `,{"destination":"shop","payload":1}]`, want()},
+		"lines":    {ndjsonType, unknown + "\n\n" + number, unknown + "\n\n" + number + "\n" + `{"destination":"shop","payload":1}`, want(1, 3)},
+	} {
+		p := b.post(t, "/v1/jobs", row.body, "Content-Type", row.kind).problem(t, http.StatusUnprocessableEntity)
+		if diff := cmp.Diff(row.items, p.Items); diff != "" {
+			t.Errorf("%s: items (-want +got)\n%s", name, diff)
+		}
+		if diff := cmp.Diff(&Progress{Answered: 2, Rejected: 2}, p.Progress); diff != "" {
+			t.Errorf("%s: progress (-want +got)\n%s", name, diff)
+		}
+		some := decode[Enqueued](t, b.post(t, "/v1/jobs", row.accepted, "Content-Type", row.kind).ok(t, http.StatusCreated))
+		if diff := cmp.Diff(row.items, some.Items[:2]); diff != "" {
+			t.Errorf("%s: items where one job is accepted (-want +got)\n%s", name, diff)
+		}
+	}
+	all := b.post(t, "/v1/jobs", jsonOf(10_000, "{}")).problem(t, http.StatusUnprocessableEntity)
+	if n := len(all.Items); n != 10_000 || all.Items[n-1].Index != n-1 || len(all.Items[n-1].Errors) != 1 {
+		t.Errorf("%d items of 10,000 refused jobs", n)
+	}
+}
+
 // jsonOf repeats a job.
 func jsonOf(n int, job string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(job+",", n), ",") + "]"

@@ -122,14 +122,14 @@ func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many) {
 	case m.accepted > 0:
 		status = http.StatusCreated
 	case m.rejected > 0 && m.duplicates == 0:
-		p := newProblem(http.StatusUnprocessableEntity, "none of the jobs can be accepted; errors says what is wrong with each")
+		p := newProblem(http.StatusUnprocessableEntity, "none of the jobs can be accepted; items says what is wrong with each")
 		for _, item := range m.items {
 			p.Errors = append(p.Errors, item.Errors...)
 			if len(p.Errors) >= mostWordings {
 				break
 			}
 		}
-		p.Progress = m.progress(m.rejected)
+		p.Progress, p.Items = m.progress(m.rejected), m.items
 		p.write(w)
 		return
 	}

@@ -40,8 +40,9 @@ type Problem struct { //nolint:errname // the name in the RFC
 	SDKMessage string    `json:"message,omitempty" doc:"In the gateway: the detail, where SDKs look for it." example:"the job expired before it could be published"`
 	SDKError   *SDKError `json:"error,omitempty" doc:"In the gateway: the error in the form of most APIs, by which SDKs recognize one."`
 
-	// Of an enqueue of many that ended early.
+	// Of an enqueue of many that ended early, or that enqueued nothing because all jobs were refused.
 	*Progress
+	Items []EnqueuedItem `json:"items,omitempty" doc:"Where all jobs of an enqueue of many were refused: each of them with its index and its errors, as in the response where some are accepted."`
 
 	retryAfter int  // seconds; 0: no header
 	plainOnly  bool // bodies are not accepted in another encoding

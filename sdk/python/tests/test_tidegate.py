@@ -42,10 +42,13 @@ class Jobs(unittest.TestCase):
         self.assertEqual(len({job["id"] for job in jobs}), 1200)
 
     def test_rejected_ones_are_named_by_their_place(self):
-        jobs = [{"destination": "shop", "payload": 1}] * 1001 + [{"destination": "no such"}]
-        counts = self.client.enqueue_many(jobs)
+        good, bad = {"destination": "shop", "payload": 1}, {"destination": "no such"}
+        counts = self.client.enqueue_many([good] * 1001 + [bad])
         self.assertEqual((counts["accepted"], counts["rejected"]), (1001, 1))
         self.assertEqual([item["index"] for item in counts["items"] if item.get("errors")], [1001])
+        counts = self.client.enqueue_many([good] * 1000 + [bad, bad])  # the second request is refused as a whole
+        self.assertEqual((counts["accepted"], counts["rejected"]), (1000, 2))
+        self.assertEqual([item["index"] for item in counts["items"] if item.get("errors")], [1000, 1001])
 
     def test_cancel(self):
         self.client.enqueue("shop", 1, id="py-later", available_at="2100-01-01T00:00:00Z")

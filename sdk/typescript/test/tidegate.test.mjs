@@ -45,6 +45,14 @@ test('many jobs of a batch', async () => {
   assert.equal(ids.size, 1200)
 })
 
+test('rejected ones are named by their place', async () => {
+  const good = { destination: 'shop', payload: 1 }
+  const bad = { destination: 'no such' }
+  const counts = await client.enqueueMany([...Array(1000).fill(good), bad, bad]) // the second request is refused as a whole
+  assert.deepEqual([counts.accepted, counts.rejected], [1000, 2])
+  assert.deepEqual(counts.items.filter((item) => item.errors).map((item) => item.index), [1000, 1001])
+})
+
 test('cancel', async () => {
   await client.enqueue('shop', 1, { id: 'ts-later', available_at: '2100-01-01T00:00:00Z' })
   assert.ok((await client.cancel('ts-later', 'wrong')).done)
