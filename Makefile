@@ -32,7 +32,7 @@ build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: redis cc curl chromium interpreters fmt-check ## Run all checks and all tests, as CI does
+test: redis cc curl chromium interpreters postgres fmt-check ## Run all checks and all tests, as CI does
 	@# Tests wait more than they compute: what only computes runs beside them and yields to them.
 	@nice -n 10 $(MAKE) --no-print-directory --keep-going lint test-client & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
@@ -54,7 +54,7 @@ MANY_CALLS := ^Test(Limits|FailuresAmongSuccessesAreNoOutage|LearnedLimits|Limit
 RACE := /(breaker(/breakerhttp)?|(publisher|alerts|internal/([a-z]+/)?(access|api|app|asynqx|callbacks|cli|dashboard|engine|expression|feed|health|lease|minutes|oauth|outage|redisconn|secret|store|telemetry|tokens|webserver))(/.*)?)$$
 
 .PHONY: test-race
-test-race: redis cc curl chromium interpreters ## Run the tests only, with the race detector where goroutines meet
+test-race: redis cc curl chromium interpreters postgres ## Run the tests only, with the race detector where goroutines meet
 	@# Processes, a browser and clocks take part in e2e and browsertest: they run beside each other only.
 	@# The longest of the rest begin first.
 	@# A failure does not keep the later groups from running; the last line names the groups that failed.
@@ -145,7 +145,7 @@ fmt: $(GOLANGCI) ## Format the code
 	$(GOLANGCI) fmt
 
 .PHONY: tools
-tools: redis cc curl chromium interpreters $(GOLANGCI) ## Install what the other targets need
+tools: redis cc curl chromium interpreters postgres $(GOLANGCI) ## Install what the other targets need
 
 .PHONY: fmt-check
 fmt-check:
@@ -162,6 +162,10 @@ chromium: ## Install Chromium, for the tests of the dashboard, if it is missing
 .PHONY: interpreters
 interpreters:
 	@scripts/ensure-interpreters.sh
+
+.PHONY: postgres
+postgres: interpreters
+	@scripts/ensure-postgres.sh
 
 .PHONY: cc
 cc:

@@ -57,7 +57,7 @@ const givenEverywhere = `
 // roots are the packages that code of the pages may import; fragments get them by their name.
 var roots = []string{
 	"../alerts/...", "../breaker/...", "../jobs/...", "../publisher/...",
-	"github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/trace", "net/http/httptest",
+	"github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/trace", "net/http/httptest", "database/sql",
 }
 
 // The Go code of each page compiles: files as they are, declarations with their imports,
