@@ -21,12 +21,6 @@ import (
 
 // given declares what the fragments of a page leave to the reader.
 var given = map[string]string{
-	"README.md": `
-		var payload any
-		var userID string
-		var retryAfter time.Duration
-		type Picture struct{}
-		var api interface { Publish(context.Context, Picture, string) (*http.Response, error) }`,
 	"docs/alerts.md": `var pictures publisher.Handler`,
 	"docs/breaker.md": `
 		var b *breaker.Breaker

@@ -26,8 +26,8 @@ const notRun = "<!-- not run -->"
 
 // leftOut has the first lines of the blocks that are not run, and why.
 var leftOut = map[string]string{
-	"git clone https://github.com/tidegate/tidegate && cd tidegate && go install ./cmd/tidegate": "needs the network",
-	`go install ./cmd/tidegate`: "the test has built the binary",
+	"git clone https://github.com/tidegate/tidegate && cd tidegate": "needs the network",
+	`go install ./cmd/tidegate`:                                     "the test has built the binary",
 }
 
 // The default ports of Redis, "tidegate api" and "tidegate fake-api". A test replaces
