@@ -1,4 +1,5 @@
-// The example's driver is not a dependency of Tidegate: it is a module of its own.
+// The driver is not a dependency of Tidegate: the example is a module of its own. After a change of
+// the go.mod of Tidegate run `go mod tidy` here if a command asks for it.
 module github.com/tidegate/tidegate/docs/examples/outbox
 
 go 1.26.0
