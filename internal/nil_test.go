@@ -250,7 +250,7 @@ func TestNilArguments(t *testing.T) {
 		}
 	}
 	for _, f := range []any{
-		jobs.NewClient, jobs.WithLogger, jobs.WithCheck, jobs.WithTrace, jobs.WithDestinations, jobs.New, jobs.After, jobs.Costs, jobs.Refused, jobs.Reschedule, jobs.RateLimited,
+		jobs.NewClient, jobs.WithLogger, jobs.WithCheck, jobs.WithTrace, jobs.WithDestinations, jobs.New, jobs.After, jobs.Costs, jobs.ParseLabels, jobs.FormatLabels, jobs.Refused, jobs.Reschedule, jobs.RateLimited,
 		jobs.Unreachable, jobs.Unauthorized, jobs.Fail, jobs.Discard, jobs.Encode, jobs.IfLate, jobs.Set, jobs.Prioritize, jobs.Order, jobs.Retry, jobs.WithLimits,
 		breaker.New, breaker.Judge, breaker.NewVirtual,
 		hint.Join, hint.Parse, hint.LimitReached, hint.RetryLater,

@@ -261,7 +261,7 @@ func TestActWhereRefuses(t *testing.T) {
 	b := newBench(t)
 	id := b.enqueue().ID
 	for want, f := range map[string]jobs.Filter{
-		"filter: selects every job there is; give a status, a destination, a key, a batch, a time, an error or a cause": {},
+		"filter: selects every job there is; give a status, a destination, a key, a batch, a label, a time, an error or a cause": {},
 		`status: "done" is not a status; there are`:              {Statuses: []jobs.Status{"done"}},
 		`destination: "A b" cannot be the name of a destination`: {Destination: "A b"},
 	} {

@@ -234,7 +234,7 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	named := f
 	named.Keys = nil
 	if len(f.Statuses) == 0 && f.Destination == "" && f.Batch == "" && !named.byRecord() {
-		return &ValidationError{Fields: []FieldError{{"filter", "selects every job there is; give a status, a destination, a key, a batch, a time, an error or a cause"}}}
+		return &ValidationError{Fields: []FieldError{{"filter", "selects every job there is; give a status, a destination, a key, a batch, a label, a time, an error or a cause"}}}
 	}
 	statuses := actable[a]
 	if len(f.Statuses) > 0 {

@@ -259,7 +259,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	if s.Cost != nil {
 		job.Cost = *s.Cost
 	}
-	job.Costs = maps.Clone(s.Costs)
+	job.Costs, job.Labels = maps.Clone(s.Costs), maps.Clone(s.Labels)
 	if s.ID != "" {
 		job.Owner = s.Owner
 	}
@@ -335,6 +335,9 @@ func headersOf(j *Job) (h map[string]string, err error) {
 	}
 	if len(j.Costs) > 0 {
 		encode(store.HeaderCosts, "costs", j.Costs)
+	}
+	if len(j.Labels) > 0 {
+		encode(store.HeaderLabels, "labels", j.Labels)
 	}
 	if j.Request.TimeoutSecs != 0 {
 		set(store.HeaderTimeout, strconv.Itoa(j.Request.TimeoutSecs))

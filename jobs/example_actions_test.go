@@ -183,7 +183,7 @@ func ExampleClient_ActWhere() {
 	// Output:
 	// to be paused: 2
 	// paused: 2
-	// jobs: cancel: filter: selects every job there is; give a status, a destination, a key, a batch, a time, an error or a cause
+	// jobs: cancel: filter: selects every job there is; give a status, a destination, a key, a batch, a label, a time, an error or a cause
 }
 
 func ExampleClient_CountWhere() {

@@ -181,6 +181,22 @@ func ExampleBatch() {
 	// Output: 3 map[pending:3] false
 }
 
+// Jobs are found by their labels.
+func ExampleLabel() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	for _, team := range []string{"web", "web", "mail"} {
+		if _, err := client.Enqueue(ctx, jobs.New("deviantart", 1, jobs.Label("team", team))); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	n, err := client.CountWhere(ctx, jobs.ActionCancel, jobs.Filter{Labels: map[string]string{"team": "web"}})
+	fmt.Println(n, err)
+	// Output: 2 <nil>
+}
+
 // The announcement waits until the pictures are there. If one of them does not get
 // there, it is cancelled.
 func ExampleAfter() {

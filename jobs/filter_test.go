@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,56 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
+
+// A job has up to four labels; a filter selects the jobs that have all of its labels.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := benchOn(t, redistest.Database(t).Client(t))
+	for id, run := range map[string]string{"a": "1", "b": "2"} {
+		opts := []jobs.Option{jobs.ID(id), jobs.Label("team", "web"), jobs.Label("run", run)}
+		_, err := b.Enqueue(ctx, jobs.New(b.dest, 1, opts...))
+		b.must(err)
+	}
+	_, err := b.Enqueue(ctx, jobs.New(b.dest, 1, jobs.ID("c")))
+	b.must(err)
+	if diff := cmp.Diff(map[string]string{"team": "web", "run": "1"}, b.get("a").Labels); diff != "" {
+		t.Errorf("labels (-want +got)\n%s", diff)
+	}
+	for labels, want := range map[string]int{"team=web": 2, "team=web, run=2": 1, "run=3": 0, "team=Web": 0} {
+		f := jobs.Filter{}
+		f.Labels, err = jobs.ParseLabels(labels)
+		b.must(err)
+		page, err := b.List(ctx, jobs.ListOptions{Filter: f})
+		b.must(err)
+		n, err := b.CountWhere(ctx, jobs.ActionPause, f)
+		b.must(err)
+		if len(page.Items) != want || n != want {
+			t.Errorf("%s: %d in the list, %d counted, want %d", labels, len(page.Items), n, want)
+		}
+	}
+	sum, err := b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Labels: map[string]string{"team": "web", "run": "2"}})
+	b.must(err)
+	if sum.Done != 1 || b.get("b").Status != jobs.Cancelled || b.get("a").Status != jobs.Pending {
+		t.Errorf("cancelled %+v", sum)
+	}
+	if _, err := b.List(ctx, jobs.ListOptions{Filter: jobs.Filter{Labels: map[string]string{"a b": "c"}}}); !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("a filter by a bad label: %v", err)
+	}
+	for _, wrong := range []map[string]string{{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}, {"a b": "c"}, {"a": ""}, {"a": strings.Repeat("x", 129)}} {
+		s := jobs.New(b.dest, 1)
+		s.Labels = wrong
+		invalid, ok := errors.AsType[*jobs.ValidationError](s.Validate(jobs.Limits{}))
+		if !ok || len(invalid.Fields) != 1 || invalid.Fields[0].Field != "labels" {
+			t.Errorf("%v: %v", wrong, invalid)
+		}
+	}
+	for _, wrong := range []string{"", "team", "team=", "=web", "a=1,a=2", "a=1,b=2,c=3,d=4,e=5"} {
+		if got, err := jobs.ParseLabels(wrong); err == nil {
+			t.Errorf("%q is taken as %v", wrong, got)
+		}
+	}
+}
 
 // Jobs are listed, counted and acted on by time, error and cause.
 func TestFilterByRecord(t *testing.T) {

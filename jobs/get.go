@@ -216,6 +216,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	decode(store.HeaderMaxReschedules, &j.MaxReschedules)
 	decode(store.HeaderCost, &j.Cost)
 	decode(store.HeaderCosts, &j.Costs)
+	decode(store.HeaderLabels, &j.Labels)
 	decode(store.HeaderEdits, &j.Edits)
 	// Unlike input it may have fields that this version does not know.
 	var policy *policyJSON

@@ -82,7 +82,9 @@ type Job struct {
 	Payload json.RawMessage `json:"payload"`
 	Request Request         `json:"request"`
 	Batch   string          `json:"batch"`
-	After   []string        `json:"after"`
+	// Labels are free labels, by their keys; see [Label].
+	Labels map[string]string `json:"labels,omitempty"`
+	After  []string          `json:"after"`
 	// OnSuccess and OnFailure are the URLs of signed callbacks when this job has completed, or has ended
 	// otherwise. Their hosts are in CALLBACK_HOSTS.
 	OnSuccess string `json:"on_success,omitempty"`
@@ -165,7 +167,7 @@ func (j *Job) Clone() *Job {
 	c := *j
 	c.Payload = bytes.Clone(j.Payload)
 	c.Request.Headers, c.Trace = maps.Clone(j.Request.Headers), maps.Clone(j.Trace)
-	c.After, c.Costs = slices.Clone(j.After), maps.Clone(j.Costs)
+	c.After, c.Costs, c.Labels = slices.Clone(j.After), maps.Clone(j.Costs), maps.Clone(j.Labels)
 	c.Output, c.Progress, c.Parents = bytes.Clone(j.Output), bytes.Clone(j.Progress), maps.Clone(j.Parents)
 	for id, p := range c.Parents {
 		p.Output = bytes.Clone(p.Output)

@@ -19,7 +19,7 @@ const (
 	// MaxPage is the largest Limit.
 	MaxPage = 1000
 	// scanPerPage bounds how many jobs a page reads when it filters by a field without an
-	// index (key, batch). The page may then be short, or empty, and still have a next one.
+	// index (key, batch, labels). The page may then be short, or empty, and still have a next one.
 	scanPerPage = 2000
 	// passPerPage bounds how many ids a page skips whose jobs have left the list.
 	passPerPage = 100_000
@@ -36,6 +36,8 @@ type Filter struct {
 	Destination string
 	Key         string
 	Batch       string
+	// Labels selects jobs that have all of these labels; see [Label].
+	Labels map[string]string
 	// Since and Until select jobs that ended, or were created if they have not ended, at Since or
 	// later, and before Until. Zero: at any time.
 	Since, Until time.Time
@@ -56,7 +58,7 @@ var causeForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 
 // byRecord reports whether jobs have to be read to know whether the filter selects them.
 func (f *Filter) byRecord() bool {
-	return len(f.Keys) > 0 || f.Key != "" || f.Error != "" || f.Cause != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	return len(f.Labels) > 0 || len(f.Keys) > 0 || f.Key != "" || f.Error != "" || f.Cause != "" || !f.Since.IsZero() || !f.Until.IsZero()
 }
 
 // matchesRecord reports whether the filter selects a job by what only its record says.
@@ -67,6 +69,7 @@ func (f *Filter) matchesRecord(j *Job) bool {
 	}
 	return (f.Key == "" || j.Key == f.Key) && (len(f.Keys) == 0 || j.Key != "" && store.MatchesGlob(f.Keys, j.Key)) &&
 		!at.Before(f.Since) && (f.Until.IsZero() || at.Before(f.Until)) &&
+		j.hasLabels(f.Labels) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(j.LastError), strings.ToLower(f.Error))) &&
 		(f.Cause == "" || hasCause(j.ReasonCode, f.Cause))
 }
@@ -192,6 +195,7 @@ func (o *ListOptions) validate() error {
 			bad(f[0], "%q cannot be the name of a %s", clip(name), f[2])
 		}
 	}
+	validateLabels(o.Labels, bad)
 	if len(o.Error) > mostError {
 		bad("error", "has more than %d bytes", mostError)
 	}

@@ -42,6 +42,8 @@ type Spec struct {
 	IfLate LatePolicy
 	// Batch names the batch that the job belongs to, if any.
 	Batch string
+	// Labels are up to MaxLabels free labels; see [Label].
+	Labels map[string]string
 	// After are the ids of the job's parents: it waits until all have completed.
 	After []string
 	// OnSuccess and OnFailure: see [Job.OnSuccess].

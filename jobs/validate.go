@@ -52,6 +52,8 @@ var (
 	destinationPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 )
 
+const nameRule = "must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit"
+
 const destinationRule = "%q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit"
 
 // FieldError is a problem of one field of a job.
@@ -148,20 +150,20 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 	case !ValidDestination(s.Destination):
 		bad("destination", destinationRule, clip(s.Destination))
 	}
-	const rule = "must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit"
 	if s.ID != "" && !ValidName(s.ID) {
-		bad("id", "%q %s", clip(s.ID), rule)
+		bad("id", "%q %s", clip(s.ID), nameRule)
 	}
 	if s.Owner != "" && !ValidName(s.Owner) {
-		bad("owner", "%q %s", clip(s.Owner), rule)
+		bad("owner", "%q %s", clip(s.Owner), nameRule)
 	}
 	if s.Key != "" && !ValidName(s.Key) {
-		bad("key", "%q %s", clip(s.Key), rule)
+		bad("key", "%q %s", clip(s.Key), nameRule)
 	}
 	if s.Replace != "" && !ValidName(s.Replace) {
-		bad("replace", "%q %s", clip(s.Replace), rule)
+		bad("replace", "%q %s", clip(s.Replace), nameRule)
 	}
 	s.validateReplace(bad)
+	validateLabels(s.Labels, bad)
 	for field, target := range map[string]string{"on_success": s.OnSuccess, "on_failure": s.OnFailure} {
 		if target != "" && CallbackHost(target) == "" {
 			bad(field, "is not a URL of a callback: http:// or https://, up to %d bytes", maxCallbackURL)
@@ -222,7 +224,7 @@ func (s *Spec) Validate(l Limits, checks ...func(*Spec) []FieldError) error {
 		bad("ttl", "give either a ttl or expires_at, not both")
 	}
 	if s.Batch != "" && !ValidName(s.Batch) {
-		bad("batch", "%q %s", clip(s.Batch), rule)
+		bad("batch", "%q %s", clip(s.Batch), nameRule)
 	}
 	s.validateParents(bad)
 	if s.Retry != nil {

@@ -59,7 +59,7 @@ func (c *actFlags) Validate(command *kong.Context) error {
 	case len(c.IDs) > 0 && given:
 		return inputErrorf("give either ids or filters, not both%s", help)
 	case len(c.IDs) == 0 && !given:
-		return inputErrorf("name the jobs by their ids, or by --status, --destination, --key, --batch, --since, --until, --error or --cause%s", help)
+		return inputErrorf("name the jobs by their ids, or by --status, --destination, --key, --batch, --label, --since, --until, --error or --cause%s", help)
 	case len(c.IDs) > 0 && c.DryRun:
 		return inputErrorf("--dry-run goes with filters; look at single jobs with: tidegate get ID")
 	}

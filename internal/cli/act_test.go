@@ -197,8 +197,10 @@ func TestActInterrupted(t *testing.T) {
 func TestActByTimeAndError(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
-	b.run(t, "enqueue", "-d", "shop", "--id", "a", "--payload", "{}")
+	b.run(t, "enqueue", "-d", "shop", "--id", "a", "--payload", "{}", "--label", "team=web")
 	for args, want := range map[string]string{
+		"cancel --label team=web --dry-run":                 "would cancel 1 job\n",
+		"cancel --label team=web --label run=7 --dry-run":   "would cancel 0 jobs\n",
 		"cancel --since 1h --dry-run":                       "would cancel 1 job\n",
 		"cancel --since 1h --until 30m --dry-run":           "would cancel 0 jobs\n",
 		"cancel --until 2026-01-31T14:35:00Z --dry-run":     "would cancel 0 jobs\n",
@@ -209,7 +211,7 @@ func TestActByTimeAndError(t *testing.T) {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}
 	}
-	for _, args := range []string{"list --since yesterday", "cancel --until= --dry-run", "cancel --error= --dry-run", "list --cause Rate"} {
+	for _, args := range []string{"list --since yesterday", "cancel --until= --dry-run", "cancel --error= --dry-run", "cancel --label= --dry-run", "cancel --label team= --dry-run", "list --label team", "list --cause Rate"} {
 		if out := b.run(t, strings.Fields(args)...); out.status != 2 {
 			t.Errorf("%s: %+v", args, out)
 		}

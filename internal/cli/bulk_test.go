@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, order, retry, max_reschedules, cost, costs, available_at, delay, replace, replace_max, batch, after, on_success, on_failure, ttl, if_late, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, order, retry, max_reschedules, cost, costs, available_at, delay, replace, replace_max, batch, labels, after, on_success, on_failure, ttl, if_late, expires_at"
 )
 
 // mixed is a file with all kinds of lines, and what becomes of each that is bad.

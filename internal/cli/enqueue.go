@@ -40,6 +40,7 @@ type enqueueCmd struct {
 	IfLate         string         `placeholder:"reject" help:"What becomes of the job if it would expire before it can start: enqueue (default), or reject: nothing is enqueued, and the exit status is 1."`
 	ExpiresAt      string         `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
 	Batch          string         `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
+	Label          labels         `placeholder:"KEY=VALUE" help:"Free label to find the job by, such as team=web; up to 4, no secrets."`
 	After          []string       `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
 	OnSuccess      string         `placeholder:"URL" help:"Signed callback when the job has completed, to a host in CALLBACK_HOSTS."`
 	OnFailure      string         `placeholder:"URL" help:"Signed callback when the job has ended otherwise."`
@@ -128,7 +129,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority), Order: jobs.Ordering(c.Order), Replace: c.Replace,
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
-		IfLate: jobs.LatePolicy(c.IfLate), Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
+		IfLate: jobs.LatePolicy(c.IfLate), Payload: json.RawMessage("{}"), Batch: c.Batch, Labels: c.Label, After: c.After, Cost: c.Cost, Costs: c.Costs, OnSuccess: c.OnSuccess, OnFailure: c.OnFailure,
 	}
 	form, encoding := c.form(p.Stdin, cfg.MaxPayloadBytes, bad)
 	spec.Request.Encoding = encoding

@@ -28,14 +28,14 @@ func TestEnqueueAllFlags(t *testing.T) {
 	at := time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
 	printed := decode[document](t, b.run(t, "enqueue", "-o", "json", "--destination", "shop", "--key", "alice",
 		"--payload", `{"title": "Sunset <3"}`, "--path", "/items/7", "--query", "a=b&c=d", "--header", "X-A: b", "--header", "X-Time:10:30,11",
-		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--cost", "40", "--priority", "high", "--order", "key",
+		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--cost", "40", "--label", "team=web", "--label", "run=7", "--priority", "high", "--order", "key",
 		"--retry", "max=3,initial=10s,multiplier=1.5,max-delay=2m,on=timeout+failure").ok(t)).Job
 	zero := 0
 	want := jobs.Job{
 		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Order: jobs.OrderKey,
 		Payload: []byte(`{"title":"Sunset <3"}`), After: []string{},
 		Request:        jobs.Request{Path: "/items/7", Query: "a=b&c=d", Headers: map[string]string{"X-A": "b", "X-Time": "10:30,11"}},
-		MaxReschedules: &zero, Cost: 40, AvailableAt: at, Output: []byte("null"),
+		MaxReschedules: &zero, Cost: 40, Labels: map[string]string{"team": "web", "run": "7"}, AvailableAt: at, Output: []byte("null"),
 		Retry: &jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 1.5, MaxDelay: 120 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure}},
 	}
 	created := cmpopts.IgnoreFields(jobs.Job{}, "CreatedAt")

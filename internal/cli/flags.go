@@ -155,12 +155,16 @@ func (c jsonCursor) Validate(command *kong.Context) error {
 	return nil
 }
 
+// labels are given by --label, which may be repeated.
+type labels map[string]string
+
 // filterFlags select jobs.
 type filterFlags struct {
 	Status      []jobs.Status `short:"s" placeholder:"STATUS" help:"Only jobs in this status; several are separated by commas: ${statuses}."`
 	Destination string        `short:"d" placeholder:"NAME" help:"Only jobs for this destination."`
 	Key         string        `placeholder:"KEY" help:"Only jobs of this key."`
 	Batch       string        `placeholder:"NAME" help:"Only jobs of this batch."`
+	Label       labels        `placeholder:"KEY=VALUE" help:"Only jobs with this label; if it is repeated, with all of them."`
 	Since       instant       `placeholder:"TIME" help:"Only jobs that ended, or were created if they have not ended, from then on: RFC 3339, or how long ago, such as 2h."`
 	Until       instant       `placeholder:"TIME" help:"Only jobs that ended, or were created if they have not ended, before: likewise."`
 	Error       string        `placeholder:"TEXT" help:"Only jobs whose last error has this text."`
@@ -169,7 +173,7 @@ type filterFlags struct {
 
 func (f *filterFlags) filter() jobs.Filter {
 	return jobs.Filter{
-		Statuses: f.Status, Destination: f.Destination, Key: f.Key, Batch: f.Batch, Since: f.Since.Time, Until: f.Until.Time, Error: f.Error, Cause: f.Cause,
+		Statuses: f.Status, Destination: f.Destination, Key: f.Key, Batch: f.Batch, Labels: f.Label, Since: f.Since.Time, Until: f.Until.Time, Error: f.Error, Cause: f.Cause,
 	}
 }
 
@@ -183,7 +187,7 @@ func filtersOf(command *kong.Context, others ...string) (given bool, empty strin
 		given = true
 		value := el.Flag.Target
 		statuses, _ := reflect.TypeAssert[[]jobs.Status](value)
-		if value.IsZero() || value.Kind() == reflect.Slice && (len(statuses) == 0 || slices.Contains(statuses, "")) {
+		if value.IsZero() || value.Kind() == reflect.Map && value.Len() == 0 || value.Kind() == reflect.Slice && (len(statuses) == 0 || slices.Contains(statuses, "")) {
 			empty = "--" + el.Flag.Name
 		}
 	}

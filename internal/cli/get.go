@@ -105,6 +105,7 @@ func (r *rows) addJob(j ops.Job, calls string, now time.Time) {
 	r.addIf("replace", j.Replace)
 	r.addIf("replaced", j.Replaced)
 	r.addIf("batch", j.Batch)
+	r.addIf("labels", jobs.FormatLabels(j.Labels))
 	r.addIf("after", strings.Join(j.After, ", "))
 	r.add("created", ago(&j.CreatedAt, now))
 	if j.AvailableAt.After(now) && !j.Status.Final() && j.Status != jobs.Running {

@@ -28,7 +28,7 @@ func TestWrongInput(t *testing.T) {
 	t.Parallel()
 	const (
 		destination = `"my shop" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`
-		filters     = `name the jobs by their ids, or by --status, --destination, --key, --batch, --since, --until, --error or --cause; run "tidegate `
+		filters     = `name the jobs by their ids, or by --status, --destination, --key, --batch, --label, --since, --until, --error or --cause; run "tidegate `
 		retry       = "write it like max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure"
 		alone       = "with --file only --destination, --batch and --retry may be given, as the defaults of lines that name none; put the rest into the lines"
 		length      = `--for must be more than 0, such as 10m; leave it out for no end`

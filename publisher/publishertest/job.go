@@ -31,7 +31,7 @@ func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 		panic(fmt.Sprintf("publishertest: new job: %v", err))
 	}
 	job := &jobs.Job{
-		ID: spec.ID, Destination: spec.Destination, Key: spec.Key, Status: jobs.Pending, Priority: spec.Priority, Order: spec.Order, Replace: spec.Replace,
+		ID: spec.ID, Destination: spec.Destination, Key: spec.Key, Status: jobs.Pending, Priority: spec.Priority, Order: spec.Order, Replace: spec.Replace, Labels: maps.Clone(spec.Labels),
 		Payload: spec.Payload, Request: spec.Request, Batch: spec.Batch, After: append([]string{}, spec.After...),
 		Retry: stored(spec.Retry), MaxReschedules: spec.MaxReschedules, Cost: 1,
 		CreatedAt: time.Now().UTC().Truncate(time.Millisecond),

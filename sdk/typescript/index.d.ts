@@ -29,12 +29,27 @@ export interface JobFields {
   replace?: string
   /** The longest such wait, from the first job on. */
   replace_max?: string | number
+  /** Up to 4 free labels to find the job by. */
+  labels?: Record<string, string>
   retry?: Retry
   cost?: number
   max_reschedules?: number
   after?: string[]
   request?: { method?: string; path?: string; query?: string; headers?: Record<string, string>; encoding?: 'json' | 'form' | 'multipart' | 'raw'; timeout_secs?: number }
   [field: string]: unknown
+}
+
+/** Selects jobs. A job has all of the labels. */
+export interface JobFilter {
+  status?: Status | Status[]
+  destination?: string
+  key?: string
+  batch?: string
+  labels?: Record<string, string>
+  since?: string
+  until?: string
+  error?: string
+  cause?: string
 }
 
 export interface Job {
@@ -49,6 +64,7 @@ export interface Job {
   last_error: string
   waiting: { reason: string; text: string; until?: string | null; [field: string]: unknown } | null
   duplicate: boolean
+  labels?: Record<string, string>
   /** The id of the job that it replaced. */
   replaced?: string
   /** A failed job that keeps its place in the order of its key: the later ones wait until it is retried or cancelled. */
@@ -114,6 +130,10 @@ export class Tidegate {
   /** Waits until the job has ended; returns it as it is if the timeout is over before. */
   wait(id: string, options?: { timeout?: number }): Promise<Job>
   cancel(id: string, reason?: string): Promise<Acted>
+  /** Yields the jobs of a filter, the newest first and without payloads. limit is the size of a request's page. */
+  listJobs(filter?: JobFilter & { limit?: number }): AsyncGenerator<Job, void, void>
+  /** Acts on all jobs of a filter. */
+  act(action: 'cancel' | 'pause' | 'resume' | 'retry', selection: Omit<JobFilter, 'status'> & { status?: Status[]; reason?: string; dry_run?: boolean; set?: Record<string, unknown> }): Promise<{ matched?: number; done: number; asked: number; refused: number }>
   /** Completes a job that its API has accepted; its children start with the output. */
   complete(id: string, output?: unknown): Promise<Acted>
   /** Fails a job that its API has accepted. Its policy decides whether it runs again. */

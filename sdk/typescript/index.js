@@ -87,6 +87,22 @@ export class Tidegate {
     return this.#json('POST', `/v1/jobs/${part(id)}/cancel`, reason ? { reason } : undefined)
   }
 
+  async *listJobs({ labels = {}, ...filters } = {}) {
+    const query = new URLSearchParams()
+    for (const [name, value] of Object.entries(filters)) for (const one of [value].flat()) if (one !== undefined) query.append(name, one)
+    for (const [key, value] of Object.entries(labels)) query.append('label', `${key}=${value}`)
+    for (;;) {
+      const page = await this.#json('GET', `/v1/jobs?${query}`)
+      yield* page.items
+      if (!page.next) return
+      query.set('cursor', page.next)
+    }
+  }
+
+  act(action, selection) {
+    return this.#json('POST', `/v1/jobs/${part(action)}`, selection)
+  }
+
   complete(id, output) {
     return this.#report(id, { status: 'completed', output })
   }
@@ -148,7 +164,7 @@ export class Tidegate {
   }
 
   cancelBatch(name, reason) {
-    return this.#json('POST', '/v1/jobs/cancel', { batch: name, ...(reason && { reason }) })
+    return this.act('cancel', { batch: name, ...(reason && { reason }) })
   }
 
   async permit(destination, { key, cost = 1, wait = 0, lease, ...fields } = {}) {

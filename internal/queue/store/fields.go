@@ -116,6 +116,7 @@ const (
 	HeaderMaxReschedules = "max_reschedules"
 	HeaderCost           = "cost"    // if it is not 1
 	HeaderCosts          = "costs"   // JSON object
+	HeaderLabels         = "labels"  // JSON object
 	HeaderEdits          = "edits"   // how often it was changed by a retry, if it was
 	HeaderOrder          = "order"   // OrderKey or OrderNone
 	HeaderReplace        = "replace" // the replace-key
@@ -133,7 +134,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderEdits, HeaderOrder, HeaderReplace, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
+		HeaderMaxReschedules, HeaderCost, HeaderCosts, HeaderLabels, HeaderEdits, HeaderOrder, HeaderReplace, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner, HeaderOnSuccess, HeaderOnFailure, HeaderGateway:
 		return true
 	}
 	return false

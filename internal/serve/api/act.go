@@ -158,6 +158,7 @@ type Selection struct {
 	Destination string        `json:"destination,omitempty" minLength:"1" doc:"Only jobs for this destination." example:"deviantart"`
 	Key         string        `json:"key,omitempty" minLength:"1" doc:"Only jobs of this key." example:"alice"`
 	Batch       string        `json:"batch,omitempty" minLength:"1" doc:"Only jobs of this batch." example:"monday"`
+	Labels      labels        `json:"labels,omitempty" maxProperties:"4" doc:"Only jobs with all of these labels." example:"{\"team\":\"web\"}"`
 	Since       time.Time     `json:"since,omitzero" doc:"Only jobs that ended, or were created if they have not ended, from then on." example:"2030-01-31T14:30:00Z"`
 	Until       time.Time     `json:"until,omitzero" doc:"Only jobs that ended, or were created if they have not ended, before." example:"2030-01-31T14:35:00Z"`
 	Error       string        `json:"error,omitempty" minLength:"1" maxLength:"500" doc:"Only jobs whose last error has this text." example:"no such album"`
@@ -169,7 +170,7 @@ type Selection struct {
 type actWhereInput struct{ Body Selection }
 
 func (a *api) actWhere(ctx context.Context, act ops.Act, s Selection, w ops.Why) (any, error) {
-	f := jobs.Filter{Statuses: s.Status, Destination: s.Destination, Key: s.Key, Batch: s.Batch, Since: s.Since, Until: s.Until, Error: s.Error, Cause: s.Cause}
+	f := jobs.Filter{Statuses: s.Status, Destination: s.Destination, Key: s.Key, Batch: s.Batch, Labels: s.Labels, Since: s.Since, Until: s.Until, Error: s.Error, Cause: s.Cause}
 	if s.DryRun {
 		n, err := a.ops.Matching(ctx, act, f)
 		return Acted{Matched: &n}, err

@@ -293,7 +293,7 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			continue
 		}
 		value, err := values[0], error(nil)
-		if len(values) > 1 {
+		if len(values) > 1 && option != "Label" {
 			err = errors.New("is given more than once")
 		}
 		switch option {
@@ -301,6 +301,8 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			s.Key = value
 		case "Batch":
 			s.Batch = value
+		case "Label": // may be repeated
+			s.Labels, err = jobs.ParseLabels(values...)
 		case "Order":
 			s.Order = jobs.Ordering(value)
 		case "Replace":
@@ -321,7 +323,7 @@ func gatewayOptions(h http.Header, s *jobs.Spec) *Problem {
 			}
 			s.Cost = &cost
 		default:
-			err = errors.New("is not known; there are Tidegate-Key, -TTL, -Priority, -Order, -Replace, -Retry, -Batch and -Cost")
+			err = errors.New("is not known; there are Tidegate-Key, -TTL, -Priority, -Order, -Replace, -Retry, -Batch, -Label and -Cost")
 		}
 		if err != nil {
 			p := newProblem(http.StatusBadRequest, "the header %s cannot be accepted", name)
@@ -463,7 +465,7 @@ func (a *api) gatewayOperations() {
 			header("Tidegate-Priority", "high, default or low.", "high"), header("Tidegate-Order", "key or none; see order of a job to enqueue.", "key"),
 			header("Tidegate-Replace", "Its replace-key: the newest job of a key wins. With a delay each new job begins the wait anew, up to max.", "profile-7; delay=5s; max=10m"),
 			header("Tidegate-Retry", "Its retry policy.", "max=3,initial=10s"),
-			header("Tidegate-Batch", "Its batch.", "monday"), header("Tidegate-Cost", "What the call takes of declared limits.", "1"),
+			header("Tidegate-Batch", "Its batch.", "monday"), header("Tidegate-Label", "Its labels, up to 4.", "team=web, run=7"), header("Tidegate-Cost", "What the call takes of declared limits.", "1"),
 		)
 	}
 }

@@ -111,7 +111,10 @@ func TestGatewayPassesRequestsOn(t *testing.T) {
 	u := newUpstream(t)
 	got := u.sent(t, "POST", "/a%2Fb/c?x=1&y=%20", ` {"a": 1}`+"\n", "Content-Type", "application/json; charset=utf-8",
 		"X-Own", "1", "Connection", "X-Hop, close", "X-Hop", "1", "Keep-Alive", "timeout=5", "Te", "trailers", "Proxy-Authorization", "Basic eA==", "X-Forwarded-For", "1.2.3.4", "Cookie", "a=b", "Authorization", "Bearer tg_secret",
-		"X-Api-Key", "tg_secret", "X-Copy", "tg_secret", "Tidegate-Key", "alice")
+		"X-Api-Key", "tg_secret", "X-Copy", "tg_secret", "Tidegate-Key", "alice", "Tidegate-Label", "team=web, run=7")
+	if ids := u.list(t, "?label=team=web&label=run=7", 10); len(ids) != 1 {
+		t.Errorf("jobs with the labels of the request: %v", ids)
+	}
 	if got.method != "POST" || got.uri != "/base/a%2Fb/c?x=1&y=%20" || got.body != ` {"a": 1}`+"\n" || got.header.Get("Content-Type") != "application/json; charset=utf-8" || got.header.Get("X-Own") != "1" {
 		t.Errorf("arrived %+v", got)
 	}

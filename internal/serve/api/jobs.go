@@ -37,6 +37,7 @@ type listInput struct {
 	Destination string   `query:"destination" doc:"Only jobs for this destination." example:"deviantart"`
 	Key         string   `query:"key" doc:"Only jobs of this key." example:"alice"`
 	Batch       string   `query:"batch" doc:"Only jobs of this batch." example:"monday"`
+	Label       []string `query:"label,explode" doc:"Only jobs with this label, such as team=web. Of several a job has all." example:"[\"team=web\"]"`
 	Since       string   `query:"since" doc:"Only jobs that ended, or were created if they have not ended, from then on: RFC 3339." example:"2030-01-31T14:30:00Z"`
 	Until       string   `query:"until" doc:"Only jobs that ended, or were created if they have not ended, before: RFC 3339." example:"2030-01-31T14:35:00Z"`
 	Error       string   `query:"error" maxLength:"500" doc:"Only jobs whose last error has this text." example:"no such album"`
@@ -140,6 +141,10 @@ func (a *api) listJobs(ctx context.Context, in *listInput) (any, error) {
 		if *t.into, err = jobjson.ParseTime(t.given); err != nil {
 			return nil, &jobs.ValidationError{Fields: []jobs.FieldError{{Field: t.name, Message: err.Error()}}}
 		}
+	}
+	var err error
+	if o.Labels, err = jobs.ParseLabels(in.Label...); err != nil {
+		return nil, &jobs.ValidationError{Fields: []jobs.FieldError{{Field: "label", Message: err.Error()}}}
 	}
 	for _, several := range in.Status {
 		for name := range strings.SplitSeq(several, ",") {

@@ -117,7 +117,7 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.add(t, "shop", []jobs.Option{jobs.Key("alice"), jobs.Batch("monday")}, "a1", "a2", "a3")
-	b.add(t, "stock", []jobs.Option{jobs.Key("bob")}, "b1", "b2")
+	b.add(t, "stock", []jobs.Option{jobs.Key("bob"), jobs.Label("team", "web"), jobs.Label("run", "7")}, "b1", "b2")
 	for _, id := range []string{"a2", "b2"} {
 		if err := b.client.Cancel(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -136,6 +136,9 @@ func TestList(t *testing.T) {
 		"?key=alice":                         {"a1", "a2", "a3"},
 		"?batch=monday&status=pending":       {"a1", "a3"},
 		"?batch=tuesday":                     nil,
+		"?label=team=web&status=paused":      {"b1"},
+		"?label=team%3Dweb&label=run=7":      {"b1", "b2"},
+		"?label=team=web,run=8":              nil,
 		"?destination=shop&status=cancelled": {"a2"},
 	} {
 		if got := b.list(t, query, 1000); !slices.Equal(got, want) {
@@ -192,6 +195,7 @@ func TestLookRefuses(t *testing.T) {
 		"/v1/jobs?key=&batch=&destination=": {422, "query.batch query.destination query.key"},
 		"/v1/jobs?limit=1&limit=2":          {422, "query.limit"},
 		"/v1/jobs?since=yesterday":          {422, "query.since"},
+		"/v1/jobs?label=team":               {422, "query.label"},
 		"/v1/jobs?cause=Rate":               {422, "query.cause"},
 		"/v1/jobs?until=":                   {422, "query.until"},
 		"/v1/jobs?limit=0":                  {422, "query.limit"},

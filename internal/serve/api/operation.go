@@ -118,7 +118,7 @@ func (a *api) describe(o operation) huma.Operation {
 }
 
 // repeatable are the parameters that may be given more than once.
-var repeatable = []string{"status", "type"}
+var repeatable = []string{"status", "type", "label"}
 
 // checkQuery refuses parameters without a value, such as of an unset variable in a script, and
 // repeated parameters.

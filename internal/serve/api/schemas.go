@@ -54,6 +54,7 @@ type Job struct {
 	Payload         anyJSON                 `json:"payload" required:"false" doc:"The body of the call, any JSON. Left out of lists; null where redacted."`
 	Request         Request                 `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
 	Batch           string                  `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
+	Labels          labels                  `json:"labels,omitempty" doc:"Its free labels; absent for none." example:"{\"team\":\"web\"}"`
 	After           []string                `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
 	OnSuccess       string                  `json:"on_success" required:"false" doc:"URL of a signed callback when it has completed; its host is in CALLBACK_HOSTS. Left out where redacted." example:"https://app.example.com/done"`
 	OnFailure       string                  `json:"on_failure" required:"false" doc:"The same when it has failed, was cancelled or expired." example:"https://app.example.com/failed"`
@@ -106,6 +107,9 @@ type Retry struct {
 	RetryOn           []string `json:"retry_on,omitempty" enum:"timeout,failure,explicit" doc:"Which failures are retried; all unless given." example:"[\"timeout\",\"failure\"]"`
 }
 
+// labels are the labels of a job, by their keys.
+type labels map[string]string
+
 // NewJob is a job to be enqueued.
 type NewJob struct {
 	Destination    string         `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
@@ -116,6 +120,7 @@ type NewJob struct {
 	Priority       string         `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
 	Order          string         `json:"order,omitempty" enum:"key,none" doc:"How it is called among the jobs of its key: key: one at a time, in the order in which they become due; none: at any time. As the destination's ORDER says unless given; key needs a key." example:"key"`
 	Batch          string         `json:"batch,omitempty" doc:"A batch to count, list or cancel it with; needs not be created." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"monday"`
+	Labels         labels         `json:"labels,omitempty" maxProperties:"4" doc:"Up to 4 free labels to find the job by; keys and values have the form of an id, and are no place for secrets." example:"{\"team\":\"web\"}"`
 	After          []string       `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
 	Retry          *Retry         `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is not a failure."`
 	MaxReschedules *int           `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`

@@ -75,7 +75,7 @@ func TestBulkByTimeAndError(t *testing.T) {
 	form.Set("since", "2026-01-31T14:30:00Z")
 	form.Del("confirm")
 	s.post("/jobs", form).shows(t, http.StatusOK, "Cancel 3 jobs?", "jobs in batch monday since 2026-01-31T14:30:00Z")
-	for _, wrong := range []string{"since=x", "cause=Rate", "error=" + strings.Repeat("x", 501)} {
+	for _, wrong := range []string{"since=x", "cause=Rate", "label=team", "error=" + strings.Repeat("x", 501)} {
 		if p := s.get("/jobs?" + wrong); p.status != http.StatusBadRequest {
 			t.Errorf("%.20s: %d", wrong, p.status)
 		}

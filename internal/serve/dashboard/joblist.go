@@ -26,6 +26,9 @@ type filter struct {
 	// Held is the key whose breaker or limits hold the jobs: their own key, or a value of KEY_BY.
 	Held string
 
+	// Label are the labels that jobs must have, such as "team=web, run=7".
+	Label string
+
 	// Since, Until (RFC 3339), Error and Cause are as in [jobs.Filter].
 	Since, Until, Error, Cause string
 }
@@ -46,7 +49,7 @@ func (f *filter) take(value func(name string) string) {
 // fields are the fields by which jobs are acted on, too, by name.
 func (f *filter) fields() map[string]*string {
 	return map[string]*string{
-		"status": &f.Status, "destination": &f.Destination, "key": &f.Key, "batch": &f.Batch,
+		"status": &f.Status, "destination": &f.Destination, "key": &f.Key, "batch": &f.Batch, "label": &f.Label,
 		"since": &f.Since, "until": &f.Until, "error": &f.Error, "cause": &f.Cause,
 	}
 }
@@ -76,6 +79,9 @@ func (f filter) check() error {
 	case f.Batch != "" && !jobs.ValidName(f.Batch):
 		return wrong("“%s” is not a valid batch: batches have letters, digits and . _ : @ -", text.Cut(f.Batch, 80))
 	}
+	if _, err := f.labels(); err != nil {
+		return wrong("The label %s.", err)
+	}
 	for _, t := range []string{f.Since, f.Until} {
 		if _, err := time.Parse(time.RFC3339, t); t != "" && err != nil {
 			return wrong("“%s” is not a time such as 2026-01-31T14:35:00Z.", text.Cut(t, 40))
@@ -87,8 +93,16 @@ func (f filter) check() error {
 // Given reports whether the filter is not empty.
 func (f filter) Given() bool { return f != filter{} }
 
+func (f filter) labels() (map[string]string, error) {
+	if f.Label == "" {
+		return nil, nil
+	}
+	return jobs.ParseLabels(f.Label) //nolint:wrapcheck // it is worded for the page
+}
+
 func (f filter) jobs() jobs.Filter {
 	out := jobs.Filter{Destination: f.Destination, Key: f.Key, Batch: f.Batch, Error: f.Error, Cause: f.Cause}
+	out.Labels, _ = f.labels()
 	out.Since, _ = time.Parse(time.RFC3339, f.Since) // checked
 	out.Until, _ = time.Parse(time.RFC3339, f.Until)
 	if f.Status != "" {
@@ -249,7 +263,7 @@ const mostCounted = 20_000
 func (d *Dashboard) countStatuses(ctx context.Context, p *jobListPage) error {
 	f := p.Filter
 	counts := map[jobs.Status]int{}
-	known := f.Key == "" && f.Held == ""
+	known := f.Key == "" && f.Label == "" && f.Held == ""
 	f.Held = "" // a chip leads to all jobs of the status
 	switch {
 	case f.Batch != "":

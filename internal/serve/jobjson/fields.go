@@ -44,6 +44,7 @@ var fields = []field{
 	{"replace", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Replace) }},
 	{"replace_max", func(v []byte, s *jobs.Spec) error { return setPlainDuration(v, &s.ReplaceMax) }},
 	{"batch", func(v []byte, s *jobs.Spec) error { return setText(v, &s.Batch) }},
+	{"labels", func(v []byte, s *jobs.Spec) error { return setStrict(v, mostLabelsBytes, &s.Labels) }},
 	{"after", func(v []byte, s *jobs.Spec) error { return setTexts(v, mostParents, &s.After) }},
 	{"on_success", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnSuccess) }},
 	{"on_failure", func(v []byte, s *jobs.Spec) error { return setText(v, &s.OnFailure) }},
@@ -94,6 +95,7 @@ const (
 	mostRequestBytes = 64 << 10
 	mostRetryBytes   = 4 << 10
 	mostCostsBytes   = 4 << 10
+	mostLabelsBytes  = 4 << 10
 	mostParents      = 1000
 )
 

@@ -119,7 +119,7 @@ func FilterWords(f jobs.Filter) string {
 		parts = append(parts, strings.ReplaceAll(joinStatuses(f.Statuses), "_", " "))
 	}
 	parts = append(parts, "jobs")
-	for _, p := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}, {"since ", instant(f.Since)}, {"until ", instant(f.Until)}, {"with the error ", f.Error}, {"because of ", f.Cause}} {
+	for _, p := range [][2]string{{"of ", f.Destination}, {"with key ", f.Key}, {"in batch ", f.Batch}, {"labelled ", jobs.FormatLabels(f.Labels)}, {"since ", instant(f.Since)}, {"until ", instant(f.Until)}, {"with the error ", f.Error}, {"because of ", f.Cause}} {
 		if p[1] != "" {
 			parts = append(parts, p[0]+p[1])
 		}

@@ -55,6 +55,15 @@ class Jobs(unittest.TestCase):
         self.assertTrue(self.client.cancel("py-later", "wrong")["done"])
         self.assertEqual(self.client.wait("py-later", timeout=5)["status"], "cancelled")
 
+    def test_labels(self):
+        for name, run in (("py-l1", "1"), ("py-l2", "2")):
+            self.client.enqueue("shop", 1, id=name, labels={"team": "py", "run": run}, available_at="2100-01-01T00:00:00Z")
+        self.assertEqual(self.client.get("py-l1")["labels"], {"team": "py", "run": "1"})
+        found = self.client.list_jobs(labels={"team": "py"}, destination="shop", status=["pending", "paused"], limit=1)
+        self.assertEqual({job["id"] for job in found}, {"py-l1", "py-l2"})
+        self.assertEqual(self.client.act("cancel", labels={"team": "py", "run": "2"})["done"], 1)
+        self.assertEqual([job["id"] for job in self.client.list_jobs(labels={"team": "py"}, status="pending")], ["py-l1"])
+
     def test_results_from_outside(self):
         retry = {"max_retries": 1, "initial_delay_secs": 3600}
         for name in ("py-good", "py-bad"):

@@ -80,7 +80,7 @@ class Tidegate:
     # Jobs
 
     def enqueue(self, destination: str, payload: Any, *, id: Optional[str] = None, **fields: Any) -> Json:
-        """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, order, batch, retry,
+        """Enqueues a job, and returns it. fields are those of the HTTP API: key, ttl, priority, order, batch, labels, retry,
         cost, request, available_at, delay, replace (the newest job of this key wins), replace_max, after, … With an id of your own the enqueue may be repeated."""
         job = {"id": id or str(uuid.uuid4()), "destination": destination, "payload": payload, **fields}
         return self._json("POST", "/v1/jobs", job)
@@ -128,6 +128,24 @@ class Tidegate:
         {"payload.title": "Sunset"}."""
         body = {**({"set": dict(set)} if set else {}), **({"reason": reason} if reason else {})}
         return self._json("POST", f"/v1/jobs/{_part(id)}/retry", body or None)
+
+    def list_jobs(self, *, labels: Optional[Mapping[str, str]] = None, **filters: Any) -> Iterator[Json]:
+        """Yields the jobs of a filter, the newest first and without payloads. filters are those of the HTTP API: status
+        (several in a list), destination, key, batch, since, until, error, cause. A job has all of the labels."""
+        query = [(name, one) for name, value in filters.items() for one in (value if isinstance(value, (list, tuple)) else [value])]
+        query += [("label", f"{k}={v}") for k, v in (labels or {}).items()]
+        cursor = ""
+        while True:
+            page = self._json("GET", "/v1/jobs?" + urlencode([*query, *([("cursor", cursor)] if cursor else [])]))
+            yield from page["items"]
+            cursor = page["next"]
+            if not cursor:
+                return
+
+    def act(self, action: str, **selection: Any) -> Json:
+        """Does cancel, pause, resume or retry to all jobs of a selection, and returns {"done", "asked", "refused"}.
+        The selection has the fields of a filter, with labels as a dict and status as a list; also reason and dry_run."""
+        return self._json("POST", "/v1/jobs/" + _part(action), selection)
 
     # Results of jobs that their API has accepted
 
@@ -189,7 +207,7 @@ class Tidegate:
                     yield job
 
     def cancel_batch(self, name: str, reason: str = "") -> Json:
-        return self._json("POST", "/v1/jobs/cancel", {"batch": name, **({"reason": reason} if reason else {})})
+        return self.act("cancel", batch=name, **({"reason": reason} if reason else {}))
 
     # Permits
 

@@ -59,6 +59,21 @@ test('cancel', async () => {
   assert.equal((await client.wait('ts-later', { timeout: 5 })).status, 'cancelled')
 })
 
+test('labels', async () => {
+  for (const [id, run] of [['ts-l1', '1'], ['ts-l2', '2']]) {
+    await client.enqueue('shop', 1, { id, labels: { team: 'ts', run }, available_at: '2100-01-01T00:00:00Z' })
+  }
+  assert.deepEqual((await client.get('ts-l1')).labels, { team: 'ts', run: '1' })
+  const ids = async (filter) => {
+    const found = []
+    for await (const job of client.listJobs(filter)) found.push(job.id)
+    return found.sort()
+  }
+  assert.deepEqual(await ids({ labels: { team: 'ts' }, destination: 'shop', status: ['pending', 'paused'], limit: 1 }), ['ts-l1', 'ts-l2'])
+  assert.equal((await client.act('cancel', { labels: { team: 'ts', run: '2' } })).done, 1)
+  assert.deepEqual(await ids({ labels: { team: 'ts' }, status: 'pending' }), ['ts-l1'])
+})
+
 test('results from outside', async () => {
   const retry = { max_retries: 1, initial_delay_secs: 3600 }
   for (const id of ['ts-good', 'ts-bad']) {
