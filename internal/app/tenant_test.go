@@ -189,6 +189,7 @@ func attacks() map[string][]attack {
 	enqueue := func(job string) attack { return attack{post, "/v1/jobs", job, "stock", "stick", 404} }
 	all := map[string][]attack{
 		"get-job": append(job(get, "/v1/jobs/FOREIGN"), job(get, "/v1/jobs/FOREIGN?wait=1s")...), "get-job-history": job(get, "/v1/jobs/FOREIGN/history"),
+		"get-job-graph": job(get, "/v1/jobs/FOREIGN/graph"),
 		"list-jobs": list("/v1/jobs?limit=1000", attack{get, "/v1/jobs?destination=FOREIGN", "", "stock", "stick", 404}, attack{get, "/v1/jobs?destination=FOREIGN", "", "tidegate-alerts", "tidegate-alarms", 404},
 			attack{get, "/v1/jobs?key=FOREIGN", "", "beta:1", "beta:9", 200}, attack{get, "/v1/jobs?batch=FOREIGN", "", "beta:monday", "beta:munday", 200},
 			attack{get, "/v1/jobs?destination=shop&status=pending", "", "", "", 200}),

@@ -89,6 +89,16 @@ func (a *api) jobOperations() {
 		}
 		return a.ops.History(ctx, in.ID)
 	})
+	register[ops.Graph](a, operation{
+		method: http.MethodGet, path: "/v1/jobs/{id}/graph", id: "get-job-graph", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", confined: true,
+		summary:     "Get a job's parents and children",
+		description: "The jobs that this one waits for, and that wait for it, two generations to either side, with their retries.",
+	}, func(ctx context.Context, in *JobOnly) (any, error) {
+		if err := in.find(ctx, a); err != nil {
+			return nil, err
+		}
+		return a.ops.Graph(ctx, in.ID)
+	})
 	register[Batch](a, operation{
 		method: http.MethodGet, path: "/v1/batches/{batch}", id: "get-batch", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", timeout: longestWait + lookTimeout, confined: true,
 		summary:     "Get a batch",

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/queue/store"
 	"github.com/tidegate/tidegate/internal/view/ops"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -315,11 +316,45 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 42 {
-		t.Errorf("%d operations, want 42", seen)
+	if seen != 43 {
+		t.Errorf("%d operations, want 43", seen)
 	}
 	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
 		t.Errorf("job %+v, %v: something was done to it", job, err)
+	}
+}
+
+// The graph of a job has the retries of its parents, and two generations to either side.
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.add(t, "stock", nil, "root")
+	b.add(t, "shop", []jobs.Option{jobs.After("root")}, "parent")
+	b.add(t, "shop", []jobs.Option{jobs.After("parent", "root")}, "self")
+	b.add(t, "shop", []jobs.Option{jobs.After("self")}, "child")
+	b.add(t, "shop", []jobs.Option{jobs.After("child")}, "grandchild")
+	b.add(t, "shop", []jobs.Option{jobs.After("grandchild")}, "too-far")
+	due := time.Date(2100, 1, 31, 14, 35, 5, 0, time.UTC)
+	if err := b.rdb.HSet(t.Context(), store.TaskKey(store.Namespace(b.client.Namespace()).Queue("stock", store.Priority("default")), "root"),
+		store.FieldState, store.StateRetry, store.FieldAttempt, 2, store.FieldAvailableAt, due.UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	want := ops.Graph{
+		Jobs: []ops.Relative{
+			{ID: "self", Destination: "shop", Status: jobs.Waiting},
+			{ID: "parent", Generation: -1, Destination: "shop", Status: jobs.Waiting},
+			{ID: "root", Generation: -1, Destination: "stock", Status: jobs.RetryPending, Attempt: 2, NextRetryAt: &due},
+			{ID: "child", Generation: 1, Destination: "shop", Status: jobs.Waiting},
+			{ID: "grandchild", Generation: 2, Destination: "shop", Status: jobs.Waiting},
+		},
+		Edges: []ops.Edge{{Parent: "parent", Child: "self"}, {Parent: "root", Child: "self"}, {Parent: "root", Child: "parent"}, {Parent: "self", Child: "child"}, {Parent: "child", Child: "grandchild"}},
+	}
+	if diff := cmp.Diff(want, decode[ops.Graph](t, b.get(t, "/v1/jobs/self/graph").ok(t, http.StatusOK))); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	alone := decode[ops.Graph](t, b.get(t, "/v1/jobs/too-far/graph").ok(t, http.StatusOK))
+	if len(alone.Jobs) != 3 || alone.Jobs[2].ID != "child" {
+		t.Errorf("of the last one: %+v", alone)
 	}
 }
 

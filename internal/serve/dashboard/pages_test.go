@@ -129,6 +129,11 @@ func TestPages(t *testing.T) {
 	if !strings.Contains(p.body, `<a href="/jobs/post-2"><g class="node wait">`) {
 		t.Errorf("the graph does not lead to the child:\n%s", p.body)
 	}
+	parent := store.TaskKey(store.DefaultNamespace.Queue("shop", store.Priority("default")), "post-1")
+	if err := s.rdb.HSet(t.Context(), parent, store.FieldState, store.StateRetry, store.FieldAttempt, 2, store.FieldAvailableAt, time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC).UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.get("/jobs/post-2").shows(t, http.StatusOK, "Retry 2, Jan 2 03:04:05 UTC")
 	s.get("/destinations").shows(t, http.StatusOK, "shop", "Open by hand", "never")
 	s.get("/destinations/shop").shows(t, http.StatusOK, "No worker serves it", "Paused 1", "Backlog 5", "Over time")
 	s.get("/breakers/shop").shows(t, http.StatusOK, "Open by hand", "Wasted calls 0", "Transitions", "shop/alice")

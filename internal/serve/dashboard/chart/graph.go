@@ -33,8 +33,8 @@ const (
 	nodeWidth, nodeHeight = 176, 44
 	nodeGapX, nodeGapY    = 56, 14
 	graphMargin           = 6
-	// nodeText is how many characters fit in a node.
-	nodeText = 20
+	// nodeText and nodeDetail are how many characters fit in a node.
+	nodeText, nodeDetail = 20, 28
 )
 
 type drawn struct {
@@ -77,7 +77,7 @@ func (g Graph) picture() graphPicture {
 		at[n.ID] = [2]int{x, y}
 		p.Nodes = append(p.Nodes, drawn{
 			X: x, Y: y, TextX: x + 12, TextY: y + 18, DetailY: y + 34,
-			Text: middle(n.Text, nodeText), Full: n.Text, Detail: middle(n.Detail, nodeText), Class: n.Class, Here: n.Here, Link: n.Link,
+			Text: middle(n.Text, nodeText), Full: n.Text, Detail: middle(n.Detail, nodeDetail), Class: n.Class, Here: n.Here, Link: n.Link,
 		})
 	}
 	for _, e := range g.Edges {
