@@ -212,6 +212,7 @@ func attacks() map[string][]attack {
 		"list-destinations": list("/v1/destinations"), "get-stats": list("/v1/stats", whole(get, "/v1/stats?destination=FOREIGN", "")...),
 		"pause-destination": whole(post, "/v1/destinations/FOREIGN/pause", ""), "resume-destination": whole(post, "/v1/destinations/FOREIGN/resume", ""),
 		"forget-destination": {{del, "/v1/destinations/FOREIGN", "", "stock", "stick", 403}, {del, "/v1/destinations/FOREIGN", "", "shop", "shup", 403}},
+		"get-time":           {{get, "/v1/time", "", "", "", 200}},
 		"list-workers":       {{get, "/v1/workers", "", "", "", 403}}, "list-acts": {{get, "/v1/audit", "", "", "", 403}},
 		"stream-events":  {{get, "/v1/events?destination=FOREIGN", "", "stock", "stick", 404}, {get, "/v1/events?destination=FOREIGN", "", "tidegate-alerts", "tidegate-alarms", 404}},
 		"acquire-permit": {{post, "/v1/permits", `{"destination":"FOREIGN","key":"acme:1"}`, "stock", "stick", 404}, {post, "/v1/permits", `{"destination":"shop","key":"FOREIGN"}`, "beta:1", "beta:9", 404}, {post, "/v1/permits", `{"destination":"shop"}`, "", "", 404}},
@@ -233,7 +234,7 @@ func attacks() map[string][]attack {
 		a.body = `{"status":"completed"}`
 		all["complete-job"] = append(all["complete-job"], a)
 	}
-	for _, verb := range []string{"cancel", "pause", "resume", "retry"} {
+	for _, verb := range []string{"cancel", "pause", "resume", "retry", "expire"} {
 		all[verb+"-job"], all[verb+"-jobs"] = job(post, "/v1/jobs/FOREIGN/"+verb), many(verb)
 	}
 	return all

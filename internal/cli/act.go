@@ -13,7 +13,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// actFlags are what cancel, pause, resume and retry have in common.
+// actFlags are what cancel, pause, resume, expire and retry have in common.
 type actFlags struct {
 	IDs []string `arg:"" optional:"" name:"id" help:"Ids of jobs."`
 	filterFlags
@@ -28,6 +28,8 @@ type actFlags struct {
 type cancelCmd struct{ actFlags }
 
 type pauseCmd struct{ actFlags }
+
+type expireCmd struct{ actFlags }
 
 type resumeCmd struct{ actFlags }
 

@@ -63,6 +63,14 @@ func TestActOnIDs(t *testing.T) {
 
 	b.run(t, "cancel", "a", "-o", "json").want(t, 0,
 		`{"done":1,"asked":0,"refused":0,"items":[{"id":"a","done":true,"asked":false,"status":"pending","error":""}]}`+"\n", "")
+	b.run(t, "expire", "c").want(t, 0, "expired 1 job\n", "")
+	b.wantStatuses(t, "c expired")
+	b.run(t, "retry", "c").want(t, 1, "", "tidegate: job c cannot be retried: it is expired and expired jobs cannot be run again; enqueue a new one\n")
+	if out := b.run(t, "time").ok(t); !strings.HasSuffix(out, "Z\n") {
+		t.Errorf("time %q", out)
+	} else if now, err := time.Parse(time.RFC3339, strings.TrimSpace(out)); err != nil || time.Since(now).Abs() > time.Minute {
+		t.Errorf("time %q: %v", out, err)
+	}
 	last := b.history(t, "c")
 	if by := last[1].By; by != operator() {
 		t.Errorf("paused by %q, want %q", by, operator())

@@ -61,6 +61,7 @@ type grammar struct {
 	Pause   pauseCmd      `cmd:"" help:"Keep jobs from running until they are resumed."`
 	Resume  resumeCmd     `cmd:"" help:"Let paused jobs go on."`
 	Retry   retryCmd      `cmd:"" help:"Run failed and cancelled jobs again."`
+	Expire  expireCmd     `cmd:"" help:"Expire jobs that wait, before their time."`
 	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
 	Dests   destCmds      `cmd:"" name:"destinations" help:"Forget destinations that were removed."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
@@ -74,6 +75,7 @@ type grammar struct {
 	Presets presetsCmds   `cmd:"" help:"Look at what is known of APIs."`
 	Simul   simulateCmd   `cmd:"" name:"simulate" help:"Compare configurations against a model of an API, in virtual time."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
+	Time    timeCmd       `cmd:"" help:"Print the time of Redis, by which jobs start and expire."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to activate completion in bash, zsh or fish."`

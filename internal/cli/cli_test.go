@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		args   string
 		stderr string
 	}{
-		{"", `no command given; commands: dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, errors, forecast, keys, cancel, complete, fail, pause, resume, retry, queue, destinations, breaker, limits, audit, doctor, alerts, fake-api, token, answers, presets, simulate, config, version, completion; run "tidegate --help"`},
+		{"", `no command given; commands: dev, demo, worker, api, health, enqueue, get, list, history, batch, stats, errors, forecast, keys, cancel, complete, fail, pause, resume, retry, expire, queue, destinations, breaker, limits, audit, doctor, alerts, fake-api, token, answers, presets, simulate, config, time, version, completion; run "tidegate --help"`},
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},

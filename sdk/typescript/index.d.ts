@@ -130,10 +130,14 @@ export class Tidegate {
   /** Waits until the job has ended; returns it as it is if the timeout is over before. */
   wait(id: string, options?: { timeout?: number }): Promise<Job>
   cancel(id: string, reason?: string): Promise<Acted>
+  /** Expires a job that waits, before its time: it never runs, and its children are cancelled. */
+  markExpired(id: string, reason?: string): Promise<Acted>
+  /** The time of Redis, by which jobs start, are retried and expire. */
+  now(): Promise<Date>
   /** Yields the jobs of a filter, the newest first and without payloads. limit is the size of a request's page. */
   listJobs(filter?: JobFilter & { limit?: number }): AsyncGenerator<Job, void, void>
   /** Acts on all jobs of a filter. */
-  act(action: 'cancel' | 'pause' | 'resume' | 'retry', selection: Omit<JobFilter, 'status'> & { status?: Status[]; reason?: string; dry_run?: boolean; set?: Record<string, unknown> }): Promise<{ matched?: number; done: number; asked: number; refused: number }>
+  act(action: 'cancel' | 'pause' | 'resume' | 'retry' | 'expire', selection: Omit<JobFilter, 'status'> & { status?: Status[]; reason?: string; dry_run?: boolean; set?: Record<string, unknown> }): Promise<{ matched?: number; done: number; asked: number; refused: number }>
   /** Completes a job that its API has accepted; its children start with the output. */
   complete(id: string, output?: unknown): Promise<Acted>
   /** Fails a job that its API has accepted. Its policy decides whether it runs again. */

@@ -87,6 +87,14 @@ export class Tidegate {
     return this.#json('POST', `/v1/jobs/${part(id)}/cancel`, reason ? { reason } : undefined)
   }
 
+  markExpired(id, reason) {
+    return this.#json('POST', `/v1/jobs/${part(id)}/expire`, reason ? { reason } : undefined)
+  }
+
+  async now() {
+    return new Date((await this.#json('GET', '/v1/time')).now)
+  }
+
   async *listJobs({ labels = {}, ...filters } = {}) {
     const query = new URLSearchParams()
     for (const [name, value] of Object.entries(filters)) for (const one of [value].flat()) if (one !== undefined) query.append(name, one)

@@ -89,6 +89,11 @@ func (a *api) jobOperations() {
 		}
 		return a.ops.History(ctx, in.ID)
 	})
+	register[ops.Clock](a, operation{
+		method: http.MethodGet, path: "/v1/time", id: "get-time", tag: tagJobs, scope: access.ScopeRead, where: "query", confined: true,
+		summary:     "Get the time of Redis",
+		description: "The clock by which jobs start, are retried and expire. Give `available_at` and `expires_at` by it where clocks differ, or `delay` and `ttl`, which count by it.",
+	}, func(ctx context.Context, _ *struct{}) (any, error) { return a.ops.Time(ctx) })
 	register[ops.Graph](a, operation{
 		method: http.MethodGet, path: "/v1/jobs/{id}/graph", id: "get-job-graph", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path", confined: true,
 		summary:     "Get a job's parents and children",

@@ -316,8 +316,8 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 43 {
-		t.Errorf("%d operations, want 43", seen)
+	if seen != 46 {
+		t.Errorf("%d operations, want 46", seen)
 	}
 	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
 		t.Errorf("job %+v, %v: something was done to it", job, err)

@@ -56,6 +56,13 @@ var Acts = []Act{
 		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
 		true,
 	},
+	{
+		jobs.ActionExpire, "Expire", "expired", "",
+		"They end as expired, as if their time had passed, and can never run again. Running jobs are left alone. Children are cancelled.",
+		"Ends jobs that wait as if their expires_at had passed: they cannot be retried, and jobs that come after them are cancelled. Running jobs are left alone.",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.RetryPending, jobs.Paused},
+		true,
+	},
 }
 
 // ActNamed returns the act of an action.

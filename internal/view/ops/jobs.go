@@ -153,6 +153,17 @@ func (s *System) explainAll(ctx context.Context, list []*jobs.Job) ([]*explain.W
 	return out, nil
 }
 
+// Clock is the time by which jobs become available and expire.
+type Clock struct {
+	Now time.Time `json:"now" doc:"The time of Redis's clock: available_at, expires_at and next_retry_at are compared with it." example:"2030-01-31T14:35:00.123Z"`
+}
+
+// Time reads Redis's clock.
+func (s *System) Time(ctx context.Context) (Clock, error) {
+	now, err := s.client.Now(ctx)
+	return Clock{now}, err
+}
+
 // History returns what happened to a job, the oldest first. An unknown one is jobs.ErrNotFound.
 func (s *System) History(ctx context.Context, id string) (List[jobs.HistoryEntry], error) {
 	return listOf(s.client.History(ctx, id))

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import unittest
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tidegate import PermitRefused, Tidegate, TidegateError, verify_callback
@@ -54,6 +55,12 @@ class Jobs(unittest.TestCase):
         self.client.enqueue("shop", 1, id="py-later", available_at="2100-01-01T00:00:00Z")
         self.assertTrue(self.client.cancel("py-later", "wrong")["done"])
         self.assertEqual(self.client.wait("py-later", timeout=5)["status"], "cancelled")
+
+    def test_expire_and_the_time_of_the_server(self):
+        self.client.enqueue("shop", 1, id="py-stale", available_at=(self.client.now() + timedelta(days=1)).isoformat())
+        self.assertTrue(self.client.mark_expired("py-stale", "no longer needed")["done"])
+        self.assertEqual(self.client.wait("py-stale", timeout=5)["status"], "expired")
+        self.assertLess(abs(self.client.now() - datetime.now(timezone.utc)), timedelta(minutes=1))
 
     def test_labels(self):
         for name, run in (("py-l1", "1"), ("py-l2", "2")):

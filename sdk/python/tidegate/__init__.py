@@ -21,6 +21,7 @@ import random
 import re
 import time
 import uuid
+from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
@@ -123,6 +124,16 @@ class Tidegate:
     def cancel(self, id: str, reason: str = "") -> Json:
         return self._json("POST", f"/v1/jobs/{_part(id)}/cancel", {"reason": reason} if reason else None)
 
+    def mark_expired(self, id: str, reason: str = "") -> Json:
+        """Expires a job that waits, before its time: it never runs, and its children are cancelled."""
+        return self._json("POST", f"/v1/jobs/{_part(id)}/expire", {"reason": reason} if reason else None)
+
+    def now(self) -> datetime:
+        """The time of Redis, by which jobs start, are retried and expire."""
+        text = self._json("GET", "/v1/time")["now"].rstrip("Z")
+        whole, _, fraction = text.partition(".")  # of which Python 3.9 reads 3 or 6 digits
+        return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}").replace(tzinfo=timezone.utc)
+
     def retry(self, id: str, set: Optional[Mapping[str, Any]] = None, reason: str = "") -> Json:
         """Runs a failed or cancelled job again. set changes it before: values by their paths, such as
         {"payload.title": "Sunset"}."""
@@ -143,7 +154,7 @@ class Tidegate:
                 return
 
     def act(self, action: str, **selection: Any) -> Json:
-        """Does cancel, pause, resume or retry to all jobs of a selection, and returns {"done", "asked", "refused"}.
+        """Does cancel, pause, resume, retry or expire to all jobs of a selection, and returns {"done", "asked", "refused"}.
         The selection has the fields of a filter, with labels as a dict and status as a list; also reason and dry_run."""
         return self._json("POST", "/v1/jobs/" + _part(action), selection)
 

@@ -59,6 +59,13 @@ test('cancel', async () => {
   assert.equal((await client.wait('ts-later', { timeout: 5 })).status, 'cancelled')
 })
 
+test('expire, and the time of the server', async () => {
+  await client.enqueue('shop', 1, { id: 'ts-stale', available_at: new Date((await client.now()).getTime() + 86400e3).toISOString() })
+  assert.ok((await client.markExpired('ts-stale', 'no longer needed')).done)
+  assert.equal((await client.wait('ts-stale', { timeout: 5 })).status, 'expired')
+  assert.ok(Math.abs((await client.now()) - Date.now()) < 60e3)
+})
+
 test('labels', async () => {
   for (const [id, run] of [['ts-l1', '1'], ['ts-l2', '2']]) {
     await client.enqueue('shop', 1, { id, labels: { team: 'ts', run }, available_at: '2100-01-01T00:00:00Z' })
