@@ -121,7 +121,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		Scarce:        scarce, Weights: store.WeightsOf(d.s.weights), Lines: d.lines,
-		MaxCrashes: d.o.MaxCrashes, Suspect: d.suspect,
+		MaxCrashes: d.o.MaxCrashes, Suspect: d.suspect, Redistributed: d.redistributed,
 		Logger:    d.log,
 		Fatal:     func(err error) { stop(err) },
 		Ready:     g.noteReady,

@@ -84,6 +84,17 @@ const (
 	ReasonRefusedAlone = "refused_alone"
 )
 
+// ReasonWorkerLost is the reason of a job that was redistributed because its worker had died.
+const ReasonWorkerLost = "worker_lost"
+
+// Redistributed are jobs that a process has put back into the queue, where any worker of the fleet takes them.
+type Redistributed struct {
+	Destination string
+	// Reason is ReasonRateLimited for jobs that a limit, or the breaker, had put off, or ReasonWorkerLost.
+	Reason string
+	Jobs   int
+}
+
 // Call is a call of a handler that has ended.
 type Call struct {
 	// Destination and Key of the job ("" without a key), and the id of the Job.
@@ -252,6 +263,15 @@ func (d *journal) expired(_ string, n int) {
 // released reports jobs that this process has fetched after they were held.
 func (d *journal) released(_ string, n int) {
 	notifyOf(d.observers, "OnReleased", func(x *Observer) func(string, int) { return x.OnReleased }, d.name, n)
+}
+
+// redistributed reports jobs that this process has put back into the queue.
+func (d *journal) redistributed(_ string, limited, lost int) {
+	for reason, n := range map[string]int{ReasonRateLimited: limited, ReasonWorkerLost: lost} {
+		if n > 0 {
+			notify(d.observers, "OnRedistributed", func(x *Observer) func(Redistributed) { return x.OnRedistributed }, Redistributed{d.name, reason, n})
+		}
+	}
 }
 
 // foreign reports tasks of other programs that this process has moved to asynq's archive.

@@ -37,6 +37,9 @@ type Observer struct {
 	// OnReleased is called with the number of jobs of a destination that this process has
 	// fetched after they were held because of their keys.
 	OnReleased func(destination string, n int)
+	// OnRedistributed is called for jobs that this process has put back into the queue, after a limit or from a worker that
+	// died. Jobs that the breaker of their key held are in OnReleased instead.
+	OnRedistributed func(Redistributed)
 	// OnExpired is called with the number of jobs of a destination that this process has
 	// ended because they expired: at the fetch, or in one of the sweeps that all workers
 	// share. Jobs that clients have expired are not counted.

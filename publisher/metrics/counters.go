@@ -16,13 +16,14 @@ type counters struct {
 	incidents                               *prometheus.CounterVec // by destination and cause
 	wasted                                  *prometheus.CounterVec
 	finished                                *prometheus.CounterVec // by destination and status
-	rescheduled                             *prometheus.CounterVec // by destination and reason
+	rescheduled, redistributed              *prometheus.CounterVec // by destination and reason
 	expired, exhausted, poisoned, released  *prometheus.CounterVec
 	callbacksDropped, foreign               *prometheus.CounterVec
 	stuck, rulesFailed, doubtful            *prometheus.CounterVec
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
+	recoverySeconds, participants           *prometheus.HistogramVec
 }
 
 func newCounters() counters {
@@ -46,6 +47,8 @@ func newCounters() counters {
 			"Jobs that this process has ended, by status.", destination, "status"),
 		rescheduled: counter("tidegate_jobs_rescheduled_total",
 			"Rescheduled jobs, which are not failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process), credentials (the API refused those of their call, or there were none), outage (their call was one of an outage), refused_alone (the API refused them and accepted others).", destination, "reason"),
+		redistributed: counter("tidegate_jobs_redistributed_total",
+			"Jobs that this process has put back into the queue, for any worker: rate_limited (a limit or the destination's open circuit breaker had put them off) or worker_lost (the worker that had them died).", destination, "reason"),
 		expired: counter("tidegate_jobs_expired_total",
 			"Jobs that workers have ended because they had expired.", destination),
 		exhausted: counter("tidegate_job_retries_exhausted_total",
@@ -79,6 +82,12 @@ func newCounters() counters {
 		ttlSecond: histogram("tidegate_job_ttl_seconds",
 			"Time from enqueue to expiry of jobs that had one when this process ended them; expired jobs are not among them.",
 			[]float64{60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}),
+		recoverySeconds: histogram("tidegate_circuit_breaker_recovery_seconds",
+			"Time from the opening of a destination's circuit breaker to its closing; each incident is counted by one process.",
+			[]float64{1, 2.5, 5, 15, 30, 60, 150, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600}),
+		participants: histogram("tidegate_circuit_breaker_participants",
+			"Instances that had a part in an incident of a destination, such as by a refused call, up to 50; counted at its end.",
+			[]float64{1, 2, 3, 5, 10, 20}),
 	}
 	return c
 }
@@ -86,7 +95,7 @@ func newCounters() counters {
 // labeled are the counters of a destination with a second label, and all values of it.
 func (c *counters) labeled() map[*prometheus.CounterVec][]string {
 	return map[*prometheus.CounterVec][]string{
-		c.attempts: publisher.Outcomes, c.probes: publisher.Outcomes, c.finished: statuses, c.rescheduled: reasons, c.incidents: causes,
+		c.attempts: publisher.Outcomes, c.probes: publisher.Outcomes, c.finished: statuses, c.rescheduled: reasons, c.redistributed: {publisher.ReasonRateLimited, publisher.ReasonWorkerLost}, c.incidents: causes,
 		c.doubtful: {publisher.DoubtError, publisher.DoubtLimit}, c.retries: attempts,
 	}
 }
@@ -96,7 +105,7 @@ func (c *counters) plain() []*prometheus.CounterVec {
 }
 
 func (c *counters) histograms() []*prometheus.HistogramVec {
-	return []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond}
+	return []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond, c.recoverySeconds, c.participants}
 }
 
 func (c *counters) all() []prometheus.Collector {

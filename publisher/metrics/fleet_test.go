@@ -73,7 +73,8 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 		"wasted_calls_total": 0, "jobs_expired_total": 0, "job_retries_exhausted_total": 0,
 		"jobs_poisoned_total": 0, "jobs_released_total": 0, "callbacks_dropped_total": 0, "foreign_tasks_total": 0, "answer_rules_failed_total": 0, `answers_doubtful_total{kind="error"}`: 0, `answers_doubtful_total{kind="limit"}`: 0, "jobs_ready": 0, "jobs_held": 0, "jobs_near_expiration": 0,
 		"oldest_pending_age_seconds": 0, "destination_paused": 0,
-		"publish_duration_seconds_count": 0, "reschedule_delay_seconds_count": 0, "job_ttl_seconds_count": 0,
+		"publish_duration_seconds_count": 0, "reschedule_delay_seconds_count": 0, "job_ttl_seconds_count": 0, "circuit_breaker_recovery_seconds_count": 0, "circuit_breaker_participants_count": 0,
+		`jobs_redistributed_total{reason="rate_limited"}`: 0, `jobs_redistributed_total{reason="worker_lost"}`: 0,
 	}
 	for _, status := range []string{"waiting", "pending", "running", "retry_pending", "paused", "completed", "failed", "cancelled", "expired"} {
 		want[`jobs{status="`+status+`"}`] = 0

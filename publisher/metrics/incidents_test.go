@@ -84,6 +84,13 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	for range 20 {
 		counted(by, 4)
 	}
+	// So are their ends: how long each took, and who had a part in it.
+	for _, histogram := range []string{"circuit_breaker_recovery_seconds", "circuit_breaker_participants"} {
+		redistest.Eventually(t, "the ends are counted", func() bool { return sum(fleet, histogram+"_count") >= by+4 })
+		if ends := sum(fleet, histogram+"_count"); ends != by+4 {
+			t.Errorf("%s: %v ends, want %v", histogram, ends, by+4)
+		}
+	}
 }
 
 // Without Redis nobody can agree on who counts: each process counts the incidents that

@@ -109,27 +109,54 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 // its event late.
 const claimFor = 24 * time.Hour
 
-// onTransition counts incidents.
+// onTransition counts incidents, at their beginnings and at their ends.
 func (m *Metrics) onTransition(e breaker.Event) {
-	if e.Key != "" || e.From == breaker.Open || e.From == breaker.HalfOpen || e.To != breaker.Open {
-		return
-	}
-	if m.claim(e) {
+	began := e.From != breaker.Open && e.From != breaker.HalfOpen && e.To == breaker.Open
+	over := e.From != breaker.Closed && e.To == breaker.Closed && e.Cause != breaker.CauseLost && !e.OpenedAt.IsZero()
+	switch {
+	case e.Key != "":
+	case began && m.claim(e, ""):
 		m.incidents.WithLabelValues(e.Name, e.Cause).Inc()
+	case over && m.claim(e, ":end"):
+		m.recoverySeconds.WithLabelValues(e.Name).Observe(e.At.Sub(e.OpenedAt).Seconds())
+		if i := m.incident(e); i != nil {
+			m.participants.WithLabelValues(e.Name).Observe(float64(len(i.Instances)))
+		}
 	}
 }
 
-// claim reports whether this instance counts the incident: the first one to claim it. All
-// instances receive the event, and the instance that opened the breaker may have died or may
+// incident reads the incident that an event has ended; nil if it cannot be read.
+func (m *Metrics) incident(e breaker.Event) *breaker.Incident {
+	const last = 5 // others may have ended since
+	if m.o.Redis == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
+	defer cancel()
+	r, err := breaker.Namespace(m.fleet.reader().Namespace()).ReadOne(ctx, m.o.Redis, breaker.Query{Incidents: last}, e.Name)
+	if err != nil {
+		m.o.Logger.Debug("metrics: an incident could not be read", "incident", e.Incident, "error", err)
+		return nil
+	}
+	for _, i := range r.Incidents {
+		if i.ID == e.Incident {
+			return &i
+		}
+	}
+	return nil
+}
+
+// claim reports whether this instance counts the incident's beginning, or its end: the first one to claim it. All
+// instances receive the event, and the instance that made the transition may have died or may
 // not be a worker.
-func (m *Metrics) claim(e breaker.Event) bool {
+func (m *Metrics) claim(e breaker.Event, what string) bool {
 	mine := e.By == m.fleet.worker()
 	if m.o.Redis == nil {
 		return mine
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
 	defer cancel()
-	first, err := lease.Once(ctx, m.o.Redis, store.Namespace(m.fleet.client.Namespace()).Key("counted:"+e.Incident), claimFor)
+	first, err := lease.Once(ctx, m.o.Redis, store.Namespace(m.fleet.client.Namespace()).Key("counted:"+e.Incident+what), claimFor)
 	if err != nil {
 		return mine
 	}

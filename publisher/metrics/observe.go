@@ -17,6 +17,9 @@ func (m *Metrics) Observe(o *publisher.Options) {
 	}
 	o.Observe(publisher.Observer{
 		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck, OnDoubtful: m.onDoubtful, OnTransition: m.onTransition,
+		OnRedistributed: func(r publisher.Redistributed) {
+			m.redistributed.WithLabelValues(r.Destination, r.Reason).Add(float64(r.Jobs))
+		},
 		OnExpired: add(m.expired), OnReleased: add(m.released), OnCallbacksDropped: add(m.callbacksDropped), OnForeign: add(m.foreign),
 	})
 }

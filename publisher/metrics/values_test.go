@@ -152,7 +152,7 @@ func TestEachOutcomeOfACall(t *testing.T) {
 			map[string]float64{
 				`publish_attempts_total{result="rate_limited"}`: 1, `publish_attempts_total{result="success"}`: 1, "wasted_calls_total": 1,
 				`jobs_rescheduled_total{reason="rate_limited"}`: 1, "reschedule_delay_seconds_count": 1, "reschedule_delay_seconds_bucket{le=1}": 1,
-				`jobs_finished_total{status="completed"}`: 1, `jobs{status="completed"}`: 1, "publish_duration_seconds_count": 2,
+				`jobs_redistributed_total{reason="rate_limited"}`: 1, `jobs_finished_total{status="completed"}`: 1, `jobs{status="completed"}`: 1, "publish_duration_seconds_count": 2,
 				"job_ttl_seconds_count": 1, "job_ttl_seconds_bucket{le=300}": 1,
 			},
 		},

@@ -84,6 +84,9 @@ type Options struct {
 	// Released, if set, is called with the number of held jobs of a queue that this engine
 	// has fetched.
 	Released func(queue string, n int)
+	// Redistributed, if set, is called with the number of jobs of a queue that this engine has put back into it for any
+	// worker: that had waited because of a limit, or because their worker had died.
+	Redistributed func(queue string, limited, lost int)
 	// Foreign, if set, is called with the number of tasks of another program, all of the type,
 	// that this engine has moved from a queue to asynq's archive.
 	Foreign func(queue, taskType string, n int)

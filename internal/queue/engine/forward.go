@@ -110,6 +110,7 @@ func (e *maintainer) endForward(began time.Time, a store.ForwardArgs, r store.Fo
 	e.endBackoff(a.Queue)
 	// At a closed gate nothing else would show that Redis is back.
 	e.health.ran(began)
+	e.redistributed(a.Queue, r.Limited, r.Lost)
 	if r.Moved > 0 {
 		e.wakeFor(a.Queue)
 	}

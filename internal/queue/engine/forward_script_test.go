@@ -265,3 +265,29 @@ func TestActionsOfALookAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// Jobs that come back to the queue are counted by why they waited.
+func TestForwardCountsRedistributedJobs(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *testQueue) {
+		past := s.now().Add(-time.Second)
+		for id, reason := range map[string]store.Reason{
+			"a": "breaker_open d", "b": "rate_limited d", "c": "worker_lost", "d": "publisher", "e": "",
+		} {
+			s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, past, store.FieldReason, string(reason))
+		}
+		s.at(store.RetryKey(s.queue), "f", store.StateRetry, past, store.FieldReason, "rate_limited d") // of an earlier wait
+		var limited, lost int
+		c := New(s.rdb, Options{Queues: []string{s.queue}, Redistributed: func(_ string, more, dead int) { limited, lost = limited+more, lost+dead }})
+		defer c.Finish()
+		c.forwardAll()
+		if limited != 2 || lost != 1 {
+			t.Errorf("%d after a limit and %d of lost workers, want 2 and 1", limited, lost)
+		}
+		s.at(store.ScheduledKey(s.queue), "g", store.StateScheduled, s.now().Add(time.Hour), store.FieldReason, "breaker_open d")
+		s.must(c.release(task{queue: s.queue, kind: releaseDeferred, breaker: "d"}))
+		if limited != 3 || lost != 1 {
+			t.Errorf("%d and %d with the released one, want 3 and 1", limited, lost)
+		}
+	})
+}

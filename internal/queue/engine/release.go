@@ -20,6 +20,7 @@ func (e *maintainer) release(one task) error {
 		e.maintenance.repeatLater(one)
 		return err //nolint:wrapcheck // it names the operation
 	}
+	e.redistributed(one.queue, released, 0)
 	if released > 0 {
 		e.Wake()
 	}
@@ -27,6 +28,12 @@ func (e *maintainer) release(one task) error {
 		e.add(one) // behind other maintenance
 	}
 	return nil
+}
+
+func (e *maintainer) redistributed(queue string, limited, lost int) {
+	if limited+lost > 0 && e.o.Redistributed != nil {
+		e.o.Redistributed(queue, limited, lost)
+	}
 }
 
 // retryReleases continues the releases that failed.

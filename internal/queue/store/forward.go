@@ -36,8 +36,10 @@ type ForwardReply struct {
 	Expired bool // a job is to be expired: call Sweep
 	Parents bool // a parent has finished: call ReleaseAllChildren
 	// Next is when the next job is due or expires; nil if none does. At or below 0: now.
-	Next    *time.Duration
-	Actions []Requested
+	Next *time.Duration
+	// Limited and Lost are how many of the moved jobs had waited because of a limit, and because their worker had died.
+	Limited, Lost int
+	Actions       []Requested
 }
 
 // Requested is an action that is requested of a running job.
@@ -94,6 +96,7 @@ func (a ForwardArgs) reply(cmd *redis.Cmd) (ForwardReply, error) {
 		next := Duration(ms)
 		r.Next = &next
 	}
+	r.Limited, r.Lost = v.integer(), v.integer()
 	if err == nil {
 		err = v.err
 	}

@@ -8,6 +8,7 @@
 -- ARGV[5] length of a lease in ms
 -- returns {how many were taken out of due or accepted, 1 if a job's expiry has come,
 --   1 if the outbox holds a parent, ms until the next job is due or expires ('' = none does),
+--   how many of the moved jobs had waited because of a limit, and because their worker had died,
 --   id and requested action of running jobs that have one, ...}: of up to 100, others with each call
 --
 -- Without work it only reads.
@@ -37,9 +38,14 @@ if deadline and tonumber(deadline) <= now then
   ended = #late
   deadline = redis.call('ZRANGE', ours .. 'accepted', 0, 0, 'WITHSCORES')[2]
 end
+local limited, lost = 0, 0
 for _, id in ipairs(ids) do
   local key = task(id)
-  local state = redis.call('HGET', key, 'state')
+  local f = redis.call('HMGET', key, 'state', 'reason')
+  local state = f[1]
+  local why = state == 'scheduled' and string.match(f[2] or '', '^%S+')
+  limited = limited + ((why == 'breaker_open' or why == 'rate_limited') and 1 or 0)
+  lost = lost + (why == 'worker_lost' and 1 or 0)
   if state == 'scheduled' or state == 'retry' then
     rare().take_out(id, key, state)
     rare().to_pending(id, key)
@@ -53,7 +59,7 @@ local unusual = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
 local next = unusual > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
 local due = redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')
 local soonest = math.min(tonumber(next[2] or '') or math.huge, tonumber(due[2] or '') or math.huge, tonumber(deadline or '') or math.huge)
-local out = { #ids + ended, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest < math.huge and int(soonest - now) or '' }
+local out = { #ids + ended, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest < math.huge and int(soonest - now) or '', limited, lost }
 if look_for_parents == '1' then
   out[3] = redis.call('EXISTS', ours .. 'outbox')
 end
