@@ -21,6 +21,9 @@ const (
 	// mostWordings bounds the errors of a response; each job that is refused after them has
 	// only its first error and the number of the others.
 	mostWordings = 1000
+	// mostTwice is how many errors a response has twice, if all jobs are refused: in errors, and with each job. If there are
+	// more, each job has its first error.
+	mostTwice = 100
 	// longestShortened bounds the text of that first error, in bytes.
 	longestShortened = 160
 	// Bounds of a chunk: jobs, and their approximate memory. A chunk takes room in steps of chunkStep, and keeps it

@@ -129,6 +129,11 @@ func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many) {
 				break
 			}
 		}
+		for i := range m.items {
+			if item := &m.items[i]; m.wordings > mostTwice && len(item.Errors) > 1 {
+				item.Errors = shortened(item.Errors)
+			}
+		}
 		p.Progress, p.Items = m.progress(m.rejected), m.items
 		p.write(w)
 		return
