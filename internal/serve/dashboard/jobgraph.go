@@ -2,22 +2,20 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/tidegate/tidegate/internal/serve/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/view/ops"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // dependencies draws the parents and children of the job.
 func (d *Dashboard) dependencies(ctx context.Context, p *jobPage) error {
-	family, err := d.ops.Graph(ctx, p.ID)
-	switch {
-	case errors.Is(err, jobs.ErrNotFound) || err == nil && len(family.Jobs) == 1:
-		return nil
-	case err != nil:
+	family, err := d.ops.GraphOf(ctx, p.Job)
+	if err != nil {
 		return fmt.Errorf("read the dependencies of %s: %w", p.ID, err)
+	}
+	if len(family.Jobs) == 1 {
+		return nil
 	}
 	g := chart.Graph{Title: "Dependencies of this job"}
 	first := 0

@@ -52,7 +52,7 @@ func TestFilterAndAct(t *testing.T) {
 	b.sees(`document.querySelectorAll("tbody tr").length === 15`)
 	b.typeIn(".filter [name=batch]", "monday")
 	b.follow(".filter button")
-	b.sees(`document.querySelectorAll("tbody tr").length === 12 && location.search === "?destination=&key=&batch=monday&error="`)
+	b.sees(`document.querySelectorAll("tbody tr").length === 12 && location.search === "?destination=&key=&batch=monday&label=&error="`)
 
 	b.click("#j-old-03 .pick")
 	b.click("#j-old-05 .pick")

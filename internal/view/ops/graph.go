@@ -59,16 +59,21 @@ func (s *System) Graph(ctx context.Context, id string) (Graph, error) {
 	if err != nil {
 		return Graph{}, err
 	}
+	return s.GraphOf(ctx, job)
+}
+
+// GraphOf is Graph of a job that has been read.
+func (s *System) GraphOf(ctx context.Context, job *jobs.Job) (Graph, error) {
 	caller, _ := access.From(ctx)
 	r := &relatives{client: s.client, caller: caller, places: map[string]int{}, graph: Graph{Jobs: []Relative{}, Edges: []Edge{}}}
-	r.add(id, 0).take(job)
+	r.add(job.ID, 0).take(job)
 	for _, step := range []int{-1, 1} {
 		if err := r.walk(ctx, job, step); err != nil {
 			return Graph{}, err
 		}
 	}
 	g := r.graph
-	if caller.Confined() { // what was not found may be somebody else's
+	if caller.Confined() { // a job that was not found may be another tenant's
 		gone := func(id string) bool { return r.graph.Jobs[r.places[id]].Status == "" }
 		g.Edges = slices.DeleteFunc(slices.Clone(g.Edges), func(e Edge) bool { return gone(e.Parent) || gone(e.Child) })
 		g.Jobs = slices.DeleteFunc(slices.Clone(g.Jobs), func(j Relative) bool { return gone(j.ID) })
