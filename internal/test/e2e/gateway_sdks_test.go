@@ -70,18 +70,7 @@ func TestGatewaySDKs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages")
 	}
-	folder := t.TempDir()
-	if err := os.CopyFS(folder, os.DirFS("testdata/sdks")); err != nil {
-		t.Fatal(err)
-	}
-	install := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock")
-	install.Dir = folder
-	if out, err := install.CombinedOutput(); err != nil {
-		if os.Getenv("CI") == "" {
-			t.Skipf("npm cannot install the SDKs: %v\n%s", err, out)
-		}
-		t.Fatalf("npm cannot install the SDKs of testdata/sdks/package.json, which this test needs: %v\n%s", err, out)
-	}
+	folder := npmInstall(t, "testdata/sdks")
 	fake := &fakeOfSDKs{calls: map[string]int{}}
 	server := httptest.NewServer(fake)
 	t.Cleanup(server.Close)

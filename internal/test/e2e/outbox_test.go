@@ -23,18 +23,12 @@ const outboxes = "../../../docs/examples/outbox"
 // docs/outbox.md shows the programs that TestOutbox runs.
 func TestOutboxPage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/outbox.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for file, language := range map[string]string{"outbox.sql": "sql", "go/main.go": "go", "python/relay.py": "python", "javascript/relay.mjs": "js"} {
 		program, err := os.ReadFile(filepath.Join(outboxes, file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, block, _ := strings.Cut(string(page), "```"+language+"\n")
-		block, _, ok := strings.Cut(block, "```")
-		if !ok || !strings.Contains(string(program), block) {
+		if !strings.Contains(string(program), codeBlock(t, "../../../docs/outbox.md", language)) {
 			t.Errorf("the page's first block of %s is not in %s", language, file)
 		}
 	}
@@ -181,19 +175,11 @@ func pythonRelay(t *testing.T) *exec.Cmd {
 // nodeRelay is the program in JavaScript, with its packages beside it.
 func nodeRelay(t *testing.T) *exec.Cmd {
 	t.Helper()
-	folder := t.TempDir()
-	if err := os.CopyFS(folder, os.DirFS(filepath.Join(outboxes, "javascript"))); err != nil {
-		t.Fatal(err)
-	}
 	sdk, err := filepath.Abs("../../../sdk/typescript")
 	if err != nil {
 		t.Fatal(err)
 	}
-	install := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", sdk)
-	install.Dir = folder
-	if out, err := install.CombinedOutput(); err != nil {
-		missing(t, fmt.Sprintf("npm cannot install the packages: %v\n%s", err, out))
-	}
+	folder := npmInstall(t, filepath.Join(outboxes, "javascript"), sdk)
 	node, err := exec.LookPath("node")
 	if err != nil {
 		missing(t, "node is not installed: run make interpreters")
@@ -201,13 +187,4 @@ func nodeRelay(t *testing.T) *exec.Cmd {
 	cmd := exec.Command(node, "relay.mjs")
 	cmd.Dir = folder
 	return cmd
-}
-
-// missing fails the test where CI is set, and skips it elsewhere.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "" {
-		t.Skip(what)
-	}
-	t.Fatal(what)
 }

@@ -49,10 +49,7 @@ func startPostgres(t *testing.T) *postgres {
 	t.Helper()
 	p := &postgres{t: t, bin: postgresPrograms()}
 	if p.bin == "" {
-		if os.Getenv("CI") == "" {
-			t.Skip("PostgreSQL is not installed: run make postgres")
-		}
-		t.Fatal("PostgreSQL is not installed: run make postgres")
+		missing(t, "PostgreSQL is not installed: run make postgres")
 	}
 	var err error
 	if p.dir, err = os.MkdirTemp("", "tidegate-postgres-"); err != nil { // t.TempDir is closed to other users

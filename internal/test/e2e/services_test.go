@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,17 +19,7 @@ import (
 // The services of docs/services.md, as they stand there, answer jobs of a worker with the configuration that stands there.
 func TestServices(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/services.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := func(language string) string {
-		m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(text)
-		if m == nil {
-			t.Fatalf("there is no block of %s", language)
-		}
-		return string(m[1])
-	}
+	block := func(language string) string { return codeBlock(t, "../../../docs/services.md", language) }
 	write := func(t *testing.T, name, content string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), name)
