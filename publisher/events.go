@@ -90,7 +90,7 @@ const ReasonWorkerLost = "worker_lost"
 // Redistributed are jobs that a process has put back into the queue, where any worker of the fleet takes them.
 type Redistributed struct {
 	Destination string
-	// Reason is ReasonRateLimited for jobs that a limit, or the breaker, had put off, or ReasonWorkerLost.
+	// Reason is ReasonRateLimited for jobs that were rescheduled because of a limit or an open breaker, or ReasonWorkerLost.
 	Reason string
 	Jobs   int
 }
