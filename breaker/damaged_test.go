@@ -8,8 +8,8 @@ import (
 	"github.com/tidegate/tidegate/internal/test/testkit/redistest"
 )
 
-// Whatever somebody writes in place of what the rules have written: the breaker goes on. A text that is no JSON object is a
-// lost breaker, whose incident is over, and of an object the fields count that are what the rules would write.
+// The breaker goes on if a person overwrites its record. If the record is not a JSON object, the breaker is lost and its incident
+// ends. If it is one, each field counts that has the type and range that the rules write.
 func TestDamagedRecords(t *testing.T) {
 	t.Parallel()
 	const lost = "OPEN→CLOSED lost"

@@ -37,6 +37,7 @@ type decision struct {
 	key     string
 	options policy.Options
 	redis   *redisClock // nil without events of calls
+	parse   recordParser
 	ask     func(s *script, own []any) (reply, error)
 
 	events         []*happened
@@ -86,7 +87,7 @@ func (d *decision) make(ctx context.Context) error {
 			return err
 		}
 		if !changed && reports == "" {
-			return d.reply.read(parseRecord)
+			return nil
 		}
 		if d.reply, err = d.ask(swapScript, own); err != nil || d.reply.result == resultStored {
 			return err
@@ -117,7 +118,7 @@ type written struct {
 
 // next applies the events to the records of the reply, and returns what swap.lua takes.
 func (d *decision) next(reports string) (own []any, changed bool, err error) {
-	pair, known, emitted, err := d.reply.pair(d.key)
+	pair, known, emitted, err := d.reply.pair(d.key, d.parse)
 	if err != nil {
 		return nil, false, err
 	}
@@ -288,33 +289,11 @@ func (w *written) tell(e *policy.Effect) error {
 	return err
 }
 
-// wholeRecord is a record as the rules need it.
-type wholeRecord struct {
-	policy.State
-	Lost *string `json:"lost"` // what instances mirror, if that is another state; see read in record.lua
-}
-
-// lost is what instances mirror, nil if that is the record. A damaged one is an empty one.
-func (r *wholeRecord) lost() *policy.State {
-	if r.Lost == nil {
-		return nil
-	}
-	s := new(policy.State)
-	_ = json.Unmarshal([]byte(*r.Lost), s)
-	return s
-}
-
 // pair is what a reply says of a destination and a key, and, see decide in metering.lua, of each permit, and the events of
 // both meters.
-func (r *reply) pair(key string) (p policy.Pair, permits []string, emitted [2]string, err error) {
-	var records [2]wholeRecord
-	for i, text := range r.whole {
-		if text == "" {
-			continue
-		}
-		if err := parseAs(text, &records[i]); err != nil {
-			return p, nil, emitted, fmt.Errorf("record: %w", err)
-		}
+func (r *reply) pair(key string, parse recordParser) (p policy.Pair, permits []string, emitted [2]string, err error) {
+	if err := r.read(parse); err != nil {
+		return p, nil, emitted, err
 	}
 	words := strings.SplitN(r.more, " ", 5)
 	if len(words) != 5 {
@@ -324,8 +303,8 @@ func (r *reply) pair(key string) (p policy.Pair, permits []string, emitted [2]st
 	p.InFlight, errs[0] = strconv.ParseInt(words[1], 10, 64)
 	p.KeyInFlight, errs[1] = strconv.ParseInt(words[2], 10, 64)
 	p.Capacity, errs[2] = strconv.ParseInt(words[3], 10, 64)
-	p.Destination, p.Lost = records[0].State, records[0].lost()
-	p.Key, p.KeyLost, p.Keyed = records[1].State, records[1].lost(), key != ""
+	p.Destination, p.Lost = r.record.State, r.record.lost()
+	p.Key, p.KeyLost, p.Keyed = r.keyed.State, r.keyed.lost(), key != ""
 	p.Version = int64(r.version) //nolint:gosec // µs, as the scripts count it
 	emitted[0], emitted[1] = meterEvents(r.more)
 	if words[0] != "" {
@@ -365,7 +344,7 @@ func (c caller) options(learn, early bool) policy.Options {
 func (c *core) resolve(ctx context.Context, key string, events ...*happened) (reply, error) {
 	var asked time.Time
 	var reported []inUse
-	d := decision{key: key, redis: c.redis, options: c.caller().options(!c.options.NoLearning, !c.options.NoEarlyTests), ask: func(s *script, own []any) (reply, error) {
+	d := decision{key: key, redis: c.redis, options: c.caller().options(!c.options.NoLearning, !c.options.NoEarlyTests), parse: c.parsed.record, ask: func(s *script, own []any) (reply, error) {
 		asked = c.clock.now()
 		q := c.question(s, key)
 		q.args = append(q.args, own...)

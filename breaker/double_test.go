@@ -414,6 +414,7 @@ func compare(b *Breaker, d *double) string {
 		refused = r.Probes
 	}
 	counted := meterOf(r, int(refused)) // but what each call changes is not published
+	counted.Used = 0                    // as where Redis has no such field
 	if err := b.rdb.HGet(context.Background(), b.place.keys[0], "round_used").Scan(&counted.Used); err != nil && !errors.Is(err, redis.Nil) {
 		return err.Error()
 	}

@@ -22,7 +22,7 @@ import (
 // swapOf are swap.lua's arguments for an event of a key that has not been used.
 func swapOf(t *testing.T, parent map[string]string, e policy.Event, o policy.Options) []any {
 	t.Helper()
-	d := decision{key: "k", options: o, reply: reply{now: time.Now().UnixMicro(), more: " 0 0 0 "}}
+	d := decision{key: "k", options: o, parse: parseRecord, reply: reply{now: time.Now().UnixMicro(), more: " 0 0 0 "}}
 	d.add(&happened{Event: e})
 	own, _, err := d.next(e.Permit)
 	if err != nil {

@@ -241,7 +241,7 @@ func (s scriptStore) do(ctx context.Context, in linearInput) (linearOutput, erro
 	place := placeOf(s.destination, key)
 	ask := func(script *script, own []any) (reply, error) { return script.run(ctx, s.rdb, place, c, own...) }
 	decide := func(e policy.Event, known *reply) (reply, error) {
-		d := decision{key: key, options: c.options(false, false), ask: ask}
+		d := decision{key: key, options: c.options(false, false), parse: parseRecord, ask: ask}
 		d.add(&happened{Event: e, known: known})
 		err := d.make(ctx)
 		return d.reply, err

@@ -168,7 +168,7 @@ func (n Namespace) decide(ctx context.Context, rdb redis.UniversalClient, name, 
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
-	d := decision{key: p.key, options: c.options(false, false), ask: func(s *script, own []any) (reply, error) { return s.run(ctx, rdb, p, c, own...) }}
+	d := decision{key: p.key, options: c.options(false, false), parse: parseRecord, ask: func(s *script, own []any) (reply, error) { return s.run(ctx, rdb, p, c, own...) }}
 	d.add(&happened{Event: e})
 	if err := d.make(ctx); err != nil {
 		return decision{}, place{}, unavailable(operation, name, err)

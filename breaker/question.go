@@ -248,7 +248,8 @@ func await[T any](ctx context.Context, until time.Time, c *core, ask answerer[T]
 	return e.value, e.err
 }
 
-// lastRecords are the records of the last replies: while calls are metered, most replies have the same.
+// lastRecords are the records of the last replies and messages: while calls are metered, most replies have the same, and an
+// instance gets the record of each change that it makes twice.
 type lastRecords struct {
 	mu sync.Mutex
 	of map[string]record // by text

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"encoding/json"
 	"math"
 	"strconv"
 	"time"
@@ -16,6 +17,19 @@ type record struct {
 	InFlight int    `json:"in_flight"`
 	Cap      int    `json:"cap"`
 	Reserve  string `json:"reserve"`
+
+	// Lost is what instances mirror, if that is another state; see read in record.lua.
+	Lost *string `json:"lost"`
+}
+
+// lost is what instances mirror, nil if that is the record. A damaged one is an empty one.
+func (r *record) lost() *policy.State {
+	if r.Lost == nil {
+		return nil
+	}
+	s := new(policy.State)
+	_ = json.Unmarshal([]byte(*r.Lost), s)
+	return s
 }
 
 // state is the state by the record; a lost one is CLOSED.
@@ -84,15 +98,13 @@ func (r *record) behind(now int64) bool {
 // metered reports whether Redis counts all calls: because few are left, or because a limit is learned.
 func (r *record) metered() bool { return r.Metered != 0 || r.LearnedSince != 0 }
 
-// message is one publication: a record, and the transition that made it, if
-// any.
+// message is one publication: the transition that was made, if any. The record follows it in a line of its own.
 type message struct {
 	Origin     string      `json:"origin"`
 	Now        int64       `json:"now"` // µs
 	Version    uint64      `json:"version"`
 	Before     uint64      `json:"before"`     // the destination's last transition before it
 	Transition uint64      `json:"transition"` // and after it
-	Record     record      `json:"record"`
 	Event      *transition `json:"event"`
 
 	// Of the publication that a slot is free: for the calls that these instances were refused

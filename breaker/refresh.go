@@ -181,10 +181,16 @@ func (c *reader) heal(ctx context.Context, key string) error {
 // receive processes a published message.
 func (c *reader) receive(payload string) {
 	var m message
-	if err := parseAs(payload, &m); err != nil || m.Origin == "" {
+	var changed record
+	head, text, _ := strings.Cut(payload, "\n")
+	err := parseAs(head, &m)
+	if err == nil && text != "" {
+		err = c.parsed.record(text, &changed)
+	}
+	if err != nil || m.Origin == "" {
 		return // not one of ours
 	}
-	key, ours := c.keyOf(cmp.Or(m.Record.Name, m.Name))
+	key, ours := c.keyOf(cmp.Or(changed.Name, m.Name))
 	if !ours {
 		return
 	}
@@ -203,8 +209,8 @@ func (c *reader) receive(payload string) {
 		return
 	}
 	received := c.clock.now()
-	if m.Record.version() > c.synced.Load() {
-		c.observe(key, observation{version: m.Record.version(), now: m.Now, record: m.Record, received: received})
+	if changed.version() > c.synced.Load() {
+		c.observe(key, observation{version: changed.version(), now: m.Now, record: changed, received: received})
 	}
 	c.raise(m.Version, received)
 	if !c.events.message(&m) {

@@ -48,7 +48,7 @@ func TestSuccessWithinABatchResets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := decision{options: policy.Options{Cooldown: 1000, MaxCooldown: 1000}, reply: reply{now: 1_763_690_400_123_000, whole: [2]string{string(text)}, more: "=== 0 0 0 "}}
+	d := decision{parse: parseRecord, options: policy.Options{Cooldown: 1000, MaxCooldown: 1000}, reply: reply{now: 1_763_690_400_123_000, whole: [2]string{string(text)}, more: "=== 0 0 0 "}}
 	for i, kind := range []policy.Kind{policy.Succeeded, policy.Limited, policy.Limited} {
 		d.add(&happened{Event: policy.Event{Kind: kind, Permit: token(uint64(i)), Threshold: 5}})
 	}

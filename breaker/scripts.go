@@ -178,7 +178,7 @@ func (s *script) process(ctx context.Context, rdb redis.UniversalClient, args []
 }
 
 // parseReply reads what arguments.lua describes, and records by parse.
-func parseReply(text string, parse func(text string, into *record) error) (reply, error) {
+func parseReply(text string, parse recordParser) (reply, error) {
 	var values [7]string
 	more := true
 	for i := range values {
@@ -206,7 +206,7 @@ func parseReply(text string, parse func(text string, into *record) error) (reply
 func (r *reply) undecided() bool { return r.result == resultDecide || r.result == resultConflict }
 
 // read parses the records.
-func (r *reply) read(parse func(text string, into *record) error) error {
+func (r *reply) read(parse recordParser) error {
 	for i, record := range [...]*record{&r.record, &r.keyed} {
 		if text := r.whole[i]; text != "" {
 			if err := parse(text, record); err != nil {
@@ -217,7 +217,10 @@ func (r *reply) read(parse func(text string, into *record) error) error {
 	return nil
 }
 
-// parseRecord reads a record. A damaged field is none, so that it cannot hold a breaker for ever.
+// recordParser reads a record.
+type recordParser func(text string, into *record) error
+
+// parseRecord is a recordParser. A damaged field is none, so that it cannot hold a breaker for ever.
 func parseRecord(text string, into *record) error { return parseAs(text, into) }
 
 func parseAs(text string, into any) error {

@@ -8,8 +8,8 @@ local KEY_KEPT = 604800000    -- ms that a key's history is kept: 7 days
 local IDLE_AFTER = 3600000    -- ms after which a key without calls is forgotten
 local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 
--- A breaker's hash has the field record, which the rules write: a policy.State as JSON; record_sha1 shows whether anybody else
--- has changed it. These of its fields the scripts read:
+-- A breaker's hash has the field record, which the rules write: a policy.State as JSON. The field record_sha1 is its checksum: it
+-- shows whether a person has changed the record. The scripts read these fields of the record:
 local RULE_TEXTS = { 'state', 'cause', 'forced', 'watch' }
 local RULE_NUMBERS = { 'open_until', 'forced_until', 'metered', 'budget_reset', 'budget_limit', 'streak', 'pace', 'pace_from', 'confirming',
   'learned_since', 'learned_gap', 'learned_length', 'learned_quota', 'learned_asks', 'learned_cap', 'learned_careful', 'learned_enough',
@@ -42,8 +42,8 @@ local function took_part(b)
   end
 end
 
--- use takes what the rules have written, and returns whether there is any. Of a text that somebody has changed since it keeps
--- texts and whole numbers, so that Go reads the same as the scripts.
+-- use reads a record into b, and returns whether the record is a JSON object. intact says that its checksum is right. If it is not,
+-- a person has changed the record: use keeps its texts and whole numbers, so that Go reads the same as the scripts.
 local function use(b, text, intact)
   local valid, fields = pcall(cjson.decode, text or '')
   valid = valid and type(fields) == 'table' and string.sub(text, 1, 1) == '{'
@@ -290,7 +290,7 @@ local function write(b, event, ended, note)
   write_stamp(id)
   redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(id) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
     ',"before":' .. int(before) .. ',"transition":' .. int(transitioned) ..
-    ',"record":' .. entry .. ',"event":' .. happened .. '}')
+    ',"event":' .. happened .. '}\n' .. entry)
   if event then
     redis.pcall('PUBLISH', string.match(CHANNEL, '^[^:]*') .. ':events', DESTINATION)
   end
