@@ -17,7 +17,7 @@ func TestAMillionSteps(t *testing.T) {
 	o := options
 	o.Learn, o.Multiplier, o.Jitter = true, 2, .1
 	p := Pair{Destination: State{Name: "D"}, Keyed: true, Capacity: 16}
-	keys := [...]State{{Name: "D/a"}, {Name: "D/b"}, {Name: "D/c"}, {Name: "D/d"}}
+	keys := []State{{Name: "D/a"}, {Name: "D/b"}, {Name: "D/c"}, {Name: "D/d"}}
 	now := int64(epoch)
 	kinds := []Kind{Limited, Limited, Limited, Succeeded, Succeeded, Succeeded, Failed, Neutral, Unauthorized, Due, Due, Due, Counted}
 	watched := [...]Kind{Succeeded, Failed, Neutral}
